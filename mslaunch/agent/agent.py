@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.stack_traces import Tracer
+    from mslaunch.protocol.sealed_records import Seals
+
+    Fds = tuple[int, int]
 
 
-def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], path: str) -> None:
+def serve(link: Fds, guard: Fds, environ: Mapping[str, str], path: str, seals: Seals | None = None) -> None:
     """Serve the link, its reader and its writer, until it ends; HELLO has been sent.
 
-    `guard`: see `guard.guarded`.  `environ` is what ranks inherit; `path`: of the session directory.
+    `guard`: see `guard.guarded`.  `environ` is what ranks inherit; `path`: of the session directory; `seals`: of the
+    link, if it has some.
     """
     with Loop() as loop:
-        agent = Agent(loop, link, guard, environ, path)
+        agent = Agent(loop, link, guard, environ, path, seals)
         for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGTSTP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTTOU"):
             loop.signal(getattr(signal, name), None)
         loop.signal(signal.SIGTERM, agent.terminate)
@@ -117,7 +121,7 @@ class Agent:
     """One agent: its link, guard, ports and files, and the job of its node."""
 
     def __init__(
-        self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], path: str
+        self, loop: Loop, link: Fds, guard: Fds, environ: Mapping[str, str], path: str, seals: Seals | None = None
     ) -> None:
         self._loop = loop
         self._environ = environ
@@ -127,7 +131,7 @@ class Agent:
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
         self._tracer: Tracer | None = None
-        self._link = LauncherLink(loop, link, self._received, self.upstream_lost, self._watch)
+        self._link = LauncherLink(loop, link, self._received, self.upstream_lost, self._watch, seals)
         self._modules = on_demand.ModuleRequests(lambda name: self._link.send(frames.NEED, NO_RANK, name.encode()))
         need = self._modules.need
         context = AgentContext(loop, self._link, environ, self._session, need)

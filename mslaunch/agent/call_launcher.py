@@ -1,7 +1,7 @@
 """The entry point of an agent that calls its launcher back: one that a batch system starts, which carries no frames.
 
-`call_terms` of `transport.call_back` say where the launcher listens, the token, how this node is called, and a variable
-with the launcher's address.  Under srun and qrsh they are a line of standard input, behind the program; elsewhere the
+`call_terms` of `transport.call_back` say where the launcher listens, the token, how this node is called, and where the
+launcher's addresses are.  Under srun and qrsh they are a line of standard input, behind the program; elsewhere the
 program has them.  All other modules come on the connection, which then takes the place of standard input and output.
 An agent that gets no connection says so in one line on standard output, unless that is the job's, and by its exit code.
 """
@@ -12,11 +12,28 @@ import os
 import sys
 import time
 
+from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, socket
-from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, bytecode, new_nonce, proof, same
+from mslaunch.host.own_addresses import bare_address, leads_back, network_stack
+from mslaunch.protocol.call_proof import (
+    ARGUMENT,
+    CALL,
+    CALLER,
+    HOST,
+    LONGEST,
+    NO_CALL,
+    CallWords,
+    bytecode,
+    new_nonce,
+    proof,
+    same,
+    seals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mslaunch.protocol.sealed_records import Seals
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _IPPROTO_TCP, _TCP_NODELAY = 6, 1
@@ -51,32 +68,33 @@ def call_back_by(terms: str, modules: dict[str, object]) -> None:
 
 def _become_agent(terms: str, modules: dict[str, object]) -> str:
     """Call back, and become the agent of the connection; returns why there is none."""
-    port, token, _, address_variable, *addresses = terms.split(" ")
+    port, token, _, stack, address_variable, *addresses = terms.split(" ")
     first = os.environ.get(address_variable, "")
     known = list(dict.fromkeys(filter(None, (first, *addresses))))
-    found, why = _call(known, int(port), bytes.fromhex(token), _node(terms))
-    if found:
-        modules.update(_modules(found))
-        for fd in (0, 1):
-            os.dup2(found.fileno(), fd)
-        found.close()
-        exec(str(modules.pop("")), {"SOURCES": modules})
-    return why
+    callback = _Callback(int(port), bytes.fromhex(token), _node(terms), stack == network_stack())
+    found = callback.connect(known)
+    if not found:
+        return callback.why
+    sock, ours = found
+    try:
+        modules.update(_modules(sock, ours))
+    except WireError as error:  # in front of the magic: the launcher shows it
+        sock.sendall(b"".join(ours.sealer.seal(f"{error.what}\n".encode())))
+        return error.what
+    for fd in (0, 1):
+        os.dup2(sock.fileno(), fd)
+    sock.close()
+    exec(str(modules.pop("")), {"SOURCES": modules, "SEALS": ours})
+    return ""
 
 
-def _modules(sock: socket) -> dict[str, object]:
-    """Those that the launcher sends, who has been proved; raises OSError if it ends."""
+def _modules(sock: socket, ours: Seals) -> dict[str, object]:
+    """Those that the launcher sends, who has been proved.  Raises OSError if it ends, and `WireError`."""
     import marshal
     import zlib
 
-    left = int(_line(lambda: sock.recv(1)))
-    pieces = []
-    while left > 0:
-        pieces.append(sock.recv(left))
-        if not pieces[-1]:
-            raise OSError("the launcher has ended")
-        left -= len(pieces[-1])
-    found: dict[str, object] = marshal.loads(zlib.decompress(b"".join(pieces)))
+    size = int(_line(lambda: ours.opener.read(1, sock.recv)))
+    found: dict[str, object] = marshal.loads(zlib.decompress(ours.opener.read(size, sock.recv)))
     return found
 
 
@@ -115,48 +133,96 @@ def _line(read: Callable[[], bytes]) -> str:
     return text[:-1].decode("ascii", "replace")
 
 
-def _call(addresses: list[str], port: int, token: bytes, node: str) -> tuple[socket | None, str]:
-    """The first connection to somebody who knows the token; else why there is none at the first address."""
-    deadline = time.monotonic() + _SECONDS
-    why = "the launcher has no address"
-    while addresses:
-        for address in addresses:
-            sock = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
-            try:
-                sock.settimeout(min(_TRY, max(0.1, deadline - time.monotonic())))
-                sock.connect((address, port))
-                sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
-                prove(sock, token, node)
-            except OSError as error:
-                sock.close()
-                if address == addresses[0]:
-                    why = f"{address} port {port}: {error.strerror or error}"
-                continue
+class _Callback:
+    """The call of one agent."""
+
+    def __init__(self, port: int, token: bytes, node: str, at_home: bool) -> None:
+        """`at_home`: the launcher has the network stack of this process, so its addresses may lead back here."""
+        self._port = port
+        self._token = token
+        self._node = node
+        self._at_home = at_home
+        self._reasons: dict[str, tuple[int, str]] = {}  # by address, with how much each matters
+
+    @property
+    def why(self) -> str:
+        """Why there is no connection: somebody hands calls on, or the reason of the first address."""
+        default = "the launcher", (0, "it has no address")
+        address, (_, text) = max(self._reasons.items(), key=lambda item: item[1][0], default=default)
+        return f"{address} port {self._port}: {text}"
+
+    def connect(self, addresses: list[str]) -> tuple[socket, Seals] | None:
+        """The first connection to somebody who knows the token and was called where he listens; None: there is none.
+
+        Addresses are tried again for a while, but for those that lead elsewhere.
+        """
+        deadline, left = time.monotonic() + _SECONDS, list(addresses)
+        while left:
+            for address in list(left):
+                try:
+                    return self._try(address, min(_TRY, max(0.1, deadline - time.monotonic())))
+                except LeadsBackError as error:
+                    self._reasons[address] = 0, str(error)
+                    left.remove(address)
+                except WrongPlaceError as error:
+                    self._reasons[address] = 2, str(error)
+                    left.remove(address)
+                except OSError as error:
+                    self._reasons[address] = 1, error.strerror or str(error)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        return None
+
+    def _try(self, address: str, seconds: float) -> tuple[socket, Seals]:
+        sock = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
+        try:
+            sock.settimeout(seconds)
+            sock.connect((address, self._port))
+            if not self._at_home and leads_back(sock):
+                raise LeadsBackError("it is an address of this host, too, where mslaunch does not run")
+            sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
+            found = prove(sock, self._token, self._node, bare_address(sock.getpeername()[0]))
             sock.settimeout(None)
-            return sock, ""
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.1)
-    return None, why
+        except OSError:
+            sock.close()
+            raise
+        return sock, found
+
+
+class LeadsBackError(OSError):
+    """An address of the launcher leads to this very host."""
 
 
 class WrongProofError(OSError):
     """Somebody who does not know the token listens there."""
 
 
-def prove(sock: socket, token: bytes, node: str, kind: str = "") -> None:
-    """Both sides prove that they know the token.  Raises `WrongProofError` if the other does not, or another OSError.
+class WrongPlaceError(OSError):
+    """What listens there is not what was called, or hands calls on."""
 
-    `kind`: what the caller is, in a word.  The time limit of `sock` is one for the answer as a whole.
+
+def prove(sock: socket, token: bytes, name: str, place: str, kind: str = "") -> Seals:
+    """Both sides prove that they know the token; returns what seals the rest of the connection.
+
+    `place`: where this side has called.  `kind`: what the caller is, in a word.  The time limit of `sock` is one for
+    the answer as a whole.  Raises `WrongProofError` if the other side does not know the token, `WrongPlaceError` if it
+    was called at another place, or another OSError.
     """
     nonce, deadline = new_nonce(), time.monotonic() + (sock.gettimeout() or _TRY)
+    kind = kind or bytecode()
 
     def read() -> bytes:
         sock.settimeout(max(0.001, deadline - time.monotonic()))  # for the whole line: its bytes may come one by one
         return sock.recv(1)
 
-    sock.sendall(f"{CALL} {nonce} {node} {kind or bytecode()}\n".encode("ascii", "replace"))
+    sock.sendall(f"{CALL} {nonce} {name} {kind}\n".encode("ascii", "replace"))
     theirs, _, answer = _line(read).partition(" ")
-    if not same(answer, proof("launcher", token, nonce, theirs, node)):
+    at, _, answer = answer.partition(" ")
+    call = CallWords(nonce, theirs, name, kind, at)
+    if not same(answer, proof(HOST, token, call)):
         raise WrongProofError("somebody else listens there")
-    sock.sendall(proof("agent", token, nonce, theirs, node).encode() + b"\n")
+    if at != place:
+        raise WrongPlaceError(f"it hands calls on to {at}, as address translation does, or another user's program")
+    sock.sendall(proof(CALLER, token, call).encode() + b"\n")
+    return seals(CALLER, token, call)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.node_report import ExitStatus
+from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK
 from mslaunch.runtime.fd_writer import HIGH, LOW, Writer
+from mslaunch.runtime.loop import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.errors import LaunchError
     from mslaunch.protocol.frames import Frame
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.protocol.sealed_records import Seals
+    from mslaunch.runtime.loop import Loop
 
 _TEXT = 1 << 13  # characters of an error: its frame has a bound, and an argument may be longer
 
@@ -35,26 +38,30 @@ class LauncherLink:
         received: Callable[[Frame], None],
         lost: Callable[[], None],
         watch: Callable[[bool], None],
+        seals: Seals | None = None,
     ) -> None:
         """`fds`: the reader and the writer; `lost` is called at the end of either.
 
-        `watch(False)` asks to stop reading what ranks print, `watch(True)` to go on.
+        `watch(False)` asks to stop reading what ranks print, `watch(True)` to go on.  `seals`: of an agent that has
+        called back; they may have received frames already.
         """
         self._loop = loop
         self._reader = fds[0]
         self._received = received
         self._lost = lost
         self._watch = watch
-        self._decoder = frames.Decoder(frames.DOWN)
-        self._writer = Writer(loop, fds[1], lambda error: lost(), self._wrote)
+        self._decoder = frames.Decoder(frames.DOWN, opener=seals and seals.opener)
+        self._writer = Writer(loop, fds[1], lambda error: lost(), self._wrote, sealer=seals and seals.sealer)
         self._heard = self._spoke = self._due = 0.0  # when bytes came and went, and when `_beat` is due
         self._heartbeat = self._lease = 0.0  # in seconds, as the launcher has said
-        self._timer: Timer | None = None
+        self._timer = Timer(0.0, None)
         self._busy = False  # the launcher was told so
         self._full = False  # much waits for the launcher to take it
         self._held = False  # the launcher has said PAUSE
         os.set_blocking(self._reader, False)
         loop.reader(self._reader, self._read)
+        if seals:
+            loop.soon(lambda: self._take(b""))
 
     def _read(self) -> None:
         try:
@@ -66,8 +73,17 @@ class LauncherLink:
         if not data:
             self._lost()
             return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         self._heard = self._loop.now()
-        for frame in self._decoder.feed(data):
+        try:
+            found = self._decoder.feed(data)
+        except WireError as error:
+            self.fault(error.what)
+            self._lost()
+            return
+        for frame in found:
             if frame.kind in (frames.PAUSE, frames.RESUME):
                 self._hold(self._full, frame.kind == frames.PAUSE)
             elif frame.kind != frames.LEASE:
@@ -89,7 +105,7 @@ class LauncherLink:
         self._loop.reader(self._reader, None)
         self._writer.close()
         self._hold(False, False)
-        self._stop_timer()
+        self._timer.cancel()
 
     def _wrote(self, size: int) -> None:
         self._spoke = self._loop.now()
@@ -110,15 +126,11 @@ class LauncherLink:
         if lease:
             self._wait()
         else:
-            self._stop_timer()
+            self._timer.cancel()
             self.send(frames.ALIVE, payload=frames.SUSPENDED)
 
-    def _stop_timer(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-
     def _wait(self, heartbeats: float = 1.0) -> None:
-        self._stop_timer()
+        self._timer.cancel()
         self._due = self._loop.now() + heartbeats * self._heartbeat
         self._timer = self._loop.after(heartbeats * self._heartbeat, self._beat)
 
@@ -182,7 +194,7 @@ class LauncherLink:
         self.send(frames.NOTICE, number, text.encode("utf-8", "replace"))
 
     def fault(self, text: str) -> None:
-        """An error of our own, with its traceback; the loop will not run again."""
+        """Why this agent cannot go on: an error of our own with its traceback, or a sentence; no more is sent."""
         self.send(frames.FAULT, NO_RANK, text[-_TEXT:].encode("utf-8", "replace"))
         self._writer.flush()
 

@@ -12,6 +12,7 @@ import sys
 
 from mslaunch.agent import on_demand
 from mslaunch.agent.guard import guarded
+from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.own_addresses import addresses
 from mslaunch.host.usable_cpus import count_cores, usable_cpus
@@ -20,15 +21,23 @@ from mslaunch.protocol import control, frames
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mslaunch.protocol.sealed_records import Seals
+
 _ADDRESSES = 256  # that HELLO names; a host with thousands of containers has more interfaces
 
 
 def agent_main(
-    reader: int, writer: int, ssh: str = "", patience: float = 0, more: Callable[[], None] = lambda: None
+    reader: int,
+    writer: int,
+    ssh: str = "",
+    patience: float = 0,
+    more: Callable[[], None] = lambda: None,
+    seals: Seals | None = None,
 ) -> int:
     """Become guard and agent of the link `reader`/`writer`; returns the exit code, in the guard.
 
     `ssh` is SSH_CONNECTION, if the link may be one; `patience`: see `guarded`; `more` gets the other modules.
+    `seals`: of the bytes of the link, where an agent has called back.
     """
     try:
         os.setsid()  # a Ctrl-C at the launcher's terminal is the launcher's business
@@ -37,16 +46,16 @@ def agent_main(
     environ = dict(os.environ)
 
     def serve_link(guard: int, directories: int) -> None:
-        path = _say_hello(writer, environ, ssh)
+        path = _say_hello(writer, environ, ssh, seals)
         more()
         from mslaunch.agent.agent import serve
 
-        serve((reader, writer), (guard, directories), environ, path)
+        serve((reader, writer), (guard, directories), environ, path, seals)
 
     return guarded(serve_link, (reader, writer), patience)
 
 
-def remote_main(size: int) -> None:
+def remote_main(size: int, seals: Seals | None = None) -> None:
     """The link is standard input and output; both are moved to other descriptors, so that nothing can print there.
 
     `size`: bytes of the program's second half, which follows on the link.
@@ -58,10 +67,10 @@ def remote_main(size: int) -> None:
         os.dup2(null, fd)
     os.close(null)
     ssh = os.environ.get("SSH_CONNECTION", "")
-    os._exit(agent_main(reader, writer, ssh, left, lambda: _read_more(reader, size, left)))
+    os._exit(agent_main(reader, writer, ssh, left, lambda: _read_more((reader, writer), size, left, seals), seals))
 
 
-def _say_hello(writer: int, environ: Mapping[str, str], ssh: str) -> str:
+def _say_hello(writer: int, environ: Mapping[str, str], ssh: str, seals: Seals | None) -> str:
     """Write the magic and HELLO; returns the path of the session directory, which HELLO names.
 
     Most of the agent's modules are not here yet, or not loaded: they come, or load, while the launcher reads it.
@@ -77,26 +86,39 @@ def _say_hello(writer: int, environ: Mapping[str, str], ssh: str) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     numbers = (os.getpid(), len(cpus), count_cores(cpus))
     hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from, path)
-    said = frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello))
-    try:
-        while said:
-            said = said[os.write(writer, said) :]
-    except OSError:  # the launcher has gone, as the end of the link tells
-        pass
+    _write(writer, frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello)), seals)
     return path
 
 
-def _read_more(reader: int, size: int, seconds: float) -> None:
+def _write(writer: int, said: bytes, seals: Seals | None) -> None:
+    writev = seals.sealer.writev if seals else os.writev
+    try:
+        while said:
+            said = said[writev(writer, [said]) :]
+    except OSError:  # the launcher has gone, as the end of the link tells
+        pass
+
+
+def _read_more(link: tuple[int, int], size: int, seconds: float, seals: Seals | None) -> None:
     """Read the rest of the modules; SIGALRM ends this process if they do not come."""
     import marshal
     import zlib
 
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        data = seals.opener.read(size, lambda most: os.read(link[0], most)) if seals else _read(link[0], size)
+    except WireError as error:
+        _write(link[1], frames.encode(frames.FAULT, payload=error.what.encode()), seals)
+        raise
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    on_demand.add(marshal.loads(zlib.decompress(data)))
+
+
+def _read(reader: int, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
         piece = os.read(reader, size - len(data))
         if not piece:
             raise EOFError
         data += piece
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    on_demand.add(marshal.loads(zlib.decompress(data)))
+    return bytes(data)

@@ -19,11 +19,8 @@ _SECONDS = 2.0  # for an answer of the kernel, which has it at once
 
 def addresses() -> list[str]:
     """The numeric addresses of this node's interfaces, loopback last; IPv6 without link-local ones."""
-    try:
-        known = _of_interfaces()
-    except OSError:
-        known = ["127.0.0.1"]
-    return sorted(dict.fromkeys(known), key=lambda address: (is_loopback(address), ":" in address))
+    known = interfaces() or ["127.0.0.1"]
+    return sorted(known, key=lambda address: (is_loopback(address), ":" in address))
 
 
 def is_loopback(address: str) -> bool:
@@ -31,10 +28,48 @@ def is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-def _of_interfaces() -> list[str]:
-    """What RTM_GETADDR tells; raises OSError.  (SIOCGIFCONF needs `array`, whose import costs 5 ms.)"""
+def leads_back(sock: socket) -> bool:
+    """Whether the address that `sock` is connected to belongs to the host that it was called from.
+
+    The same private address, of a bridge for containers for example, is on many hosts, and leads each to itself.
+    """
+    own, other = (bare_address(found[0]) for found in (sock.getsockname(), sock.getpeername()))
+    return own == other
+
+
+def bare_address(address: str) -> str:
+    """An address of a socket without an interface; one of IPv4 on a socket of IPv6 as that of IPv4 (RFC 4291)."""
+    number = address.partition("%")[0]
+    return number[7:] if number.startswith("::ffff:") else number
+
+
+def network_stack() -> str:
+    """A word for the network stack of this process: the boot of its kernel, and its namespace; "" if it is not known.
+
+    Processes with the same word have the same addresses, and each address leads to all of them.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/net')}"
+    except OSError:
+        return ""
+
+
+def interfaces() -> dict[str, int]:
+    """The numeric addresses of this node, with the index of the interface of each; none if the kernel does not answer.
+
+    That is what RTM_GETADDR tells.  (SIOCGIFCONF needs `array`, whose import costs 5 ms.)
+    """
+    found: dict[str, int] = {}
+    try:
+        _ask_kernel(found)
+    except OSError:
+        return {}
+    return found
+
+
+def _ask_kernel(found: dict[str, int]) -> None:
     sock = socket(_AF_NETLINK, _SOCK_RAW, 0)
-    found: list[str] = []
     try:
         sock.settimeout(_SECONDS)
         sock.send(_HEAD.pack(_HEAD.size, _RTM_GETADDR, _REQUEST_DUMP, 1, 0, 0, 0, 0, 0, 0))
@@ -42,21 +77,20 @@ def _of_interfaces() -> list[str]:
             pass
     finally:
         sock.close()
-    return found
 
 
-def _take(data: bytes, found: list[str]) -> bool:
+def _take(data: bytes, found: dict[str, int]) -> bool:
     """Add the addresses of one datagram; whether more are to come."""
     import _socket
 
     while len(data) >= _HEAD.size:
-        size, kind, _, _, _, family, _, _, scope, _ = _HEAD.unpack_from(data)
+        size, kind, _, _, _, family, _, _, scope, index = _HEAD.unpack_from(data)
         if kind != _RTM_NEWADDR:
             return False
         its = _attributes(data[_HEAD.size : size])
         address = its.get(_IFA_LOCAL) or its.get(_IFA_ADDRESS)  # where both are there, the second is the peer's
         if address and (family == _AF_INET or (family == _AF_INET6 and scope != _SCOPE_LINK)):
-            found.append(_socket.inet_ntop(family, address))
+            found.setdefault(_socket.inet_ntop(family, address), index)
         data = data[max(size + 3 & ~3, _HEAD.size) :]
     return not data
 

@@ -1,12 +1,17 @@
-"""The proofs by which an agent that calls back and its launcher know each other: a token, and two nonces.
+"""The proofs by which one that calls, such as an agent, and one that listens know each other: a token, and two nonces.
 
-    agent      mslaunch-call NONCE NODE BYTECODE
-    launcher   NONCE PROOF
-    agent      PROOF
-    launcher   SIZE, and so many bytes: the modules of the agent (`bootstrap.modules_for`)
+    caller   mslaunch-call NONCE NAME KIND
+    host     NONCE PLACE PROOF
+    caller   PROOF
+    both     records (`sealed_records`), whose keys are made of the same words
 
-Each is a line of ASCII, nonces and proofs in hexadecimal.  A proof is keyed BLAKE2b (RFC 7693) over who proves, both
-nonces and the node; the token never travels here.  The launcher proves first, so an agent talks to nobody else.
+Each is a line of ASCII, nonces and proofs in hexadecimal.  A proof is keyed BLAKE2b (RFC 7693) over the role of the one
+that proves, and over all of these words.  PLACE is where the host was called, as the host has it: the address of its
+own end of the connection; or, where commands meet, a digest of the endpoint and of the run.  A caller takes no proof
+for another place than it has called.  So whoever hands a call on to the host gets a proof that is worthless to him.
+The host proves first, so a caller talks to nobody else; the token never travels here.
+
+An agent is sent SIZE, and so many bytes: its modules (`bootstrap.modules_for`), in records already.
 """
 
 from __future__ import annotations
@@ -14,11 +19,17 @@ from __future__ import annotations
 import os
 import sys
 
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mslaunch.protocol.sealed_records import Seals
+
 CALL = "mslaunch-call"
 LONGEST = 512  #: bytes of a line
 TOKEN = 32  #: bytes
 ARGUMENT = "argv"  #: in the terms of a call: the name of the node is the first argument
 NO_CALL = 79  #: exit code of an agent that cannot call back, where its command passes that on
+CALLER, HOST = "caller", "host"  #: the roles
 _NONCE = 16
 
 
@@ -34,14 +45,36 @@ def new_nonce() -> str:
     return os.urandom(_NONCE).hex()
 
 
-def proof(who: str, token: bytes, agent_nonce: str, launcher_nonce: str, node: str) -> str:
-    """What `who`, agent or launcher, sends."""
+class CallWords(NamedTuple):
+    """The words of one call; none has a line end in it, for each came in a line."""
+
+    caller_nonce: str
+    host_nonce: str
+    name: str  # of the caller
+    kind: str  # what the caller is: of an agent its bytecode
+    place: str  # where it has called
+
+
+def proof(role: str, token: bytes, call: CallWords) -> str:
+    """What the side with this role sends."""
+    return _keyed(token, f"proof of {role}", call).hex()
+
+
+def seals(role: str, token: bytes, call: CallWords) -> Seals:
+    """What the side with this role makes records with, and opens those of the other side, once both are proved."""
+    from mslaunch.protocol.sealed_records import RecordOpener, RecordSealer, Seals
+
+    other = HOST if role == CALLER else CALLER
+    ours, theirs = (_keyed(token, f"records of {side}", call) for side in (role, other))
+    return Seals(RecordSealer(ours), RecordOpener(theirs))
+
+
+def _keyed(token: bytes, use: str, call: CallWords) -> bytes:
     try:
         from _blake2 import blake2b
     except ImportError:  # an interpreter without this C core
         from hashlib import blake2b
-    text = "\n".join((who, agent_nonce, launcher_nonce, node))
-    return blake2b(text.encode(), key=token, digest_size=32).hexdigest()
+    return blake2b("\n".join((use, *call)).encode(), key=token, digest_size=32).digest()
 
 
 def same(one: str, other: str) -> bool:

@@ -15,6 +15,8 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple, struct
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mslaunch.protocol.sealed_records import RecordOpener
+
 MAGIC = b"\0mslaunch agent\n"
 MAX_PAYLOAD = 1 << 27  #: bytes of the longest frame of any kind
 
@@ -97,11 +99,12 @@ def encode(kind: int, rank: int = NO_RANK, payload: bytes = b"") -> bytes:
 class Decoder:
     """Cuts a stream of bytes into frames, however the stream was cut before.
 
-    `bounds` are those of the kinds that may come (`UP`, `DOWN`).
+    `bounds` are those of the kinds that may come (`UP`, `DOWN`).  `opener`: the stream comes in its records.
     """
 
-    def __init__(self, bounds: Sequence[int] = ANY, magic: bool = False) -> None:
+    def __init__(self, bounds: Sequence[int] = ANY, magic: bool = False, opener: RecordOpener | None = None) -> None:
         self._bounds = bounds
+        self._opener = opener
         self._buffer = b""  # the beginning of a header, or what may be one of the magic
         self._kind = self._rank = 0  # of the frame that is coming
         self._pieces: list[bytes] = []  # of its payload, as far as they have come
@@ -121,6 +124,11 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes; raises `WireError` if it cannot be ours."""
+        if self._opener:
+            return [frame for piece in self._opener.feed(data) for frame in self._feed(piece)]
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Frame]:
         missing = self._missing
         if missing:
             pieces = self._pieces

@@ -14,8 +14,19 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Lock
+    from typing import Protocol
 
     from mslaunch.runtime.loop import Loop
+
+    class Sealer(Protocol):
+        """What writes bytes in records, as `protocol.sealed_records` has them."""
+
+        def writev(self, fd: int, pieces: list[bytes | memoryview]) -> int:
+            """As os.writev; after BlockingIOError it gets the same bytes again."""
+
+        def say(self, fd: int, data: bytes) -> object:
+            """Write a few bytes."""
+
 
 HIGH = 1 << 20  #: bytes above which a source must pause
 LOW = 1 << 18  #: bytes below which it may go on
@@ -36,9 +47,10 @@ class Writer:
         broken: Callable[[OSError], None],
         progress: Callable[[int], None] | None = None,
         shared: bool = False,
+        sealer: Sealer | None = None,
     ) -> None:
         """`shared`: other processes have the descriptor open, so it stays blocking; few bytes are written at a time,
-        when poll reports that they are taken.
+        when poll reports that they are taken.  `sealer`: writes them in its records.
         """
         self._loop = loop
         self._fd = fd
@@ -50,6 +62,8 @@ class Writer:
         self._waiting = False  # for writability
         self._scheduled = False
         self._shared = shared
+        self._writev = sealer.writev if sealer else os.writev
+        self._write_now = sealer.say if sealer else os.write
         self.lock: Lock | None = None  #: held while bytes are written, once another thread may `say` something
         if not shared:
             os.set_blocking(fd, False)
@@ -82,7 +96,7 @@ class Writer:
     def _say(self, data: bytes) -> None:
         if not self._queue and not self.closed:
             try:
-                os.write(self._fd, data)
+                self._write_now(self._fd, data)
             except OSError:
                 pass
 
@@ -135,7 +149,7 @@ class Writer:
         if self._shared:
             self._write_a_little()
         while self._queue:
-            self._wrote(os.writev(self._fd, self._queue[:64]))
+            self._wrote(self._writev(self._fd, self._queue[:64]))
 
     def _write_a_little(self) -> None:
         """One small write, if poll has just said that it will not block; BlockingIOError while there is more."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.datamodel.request import LinkPolicy
+    from mslaunch.protocol.sealed_records import RecordOpener, RecordSealer
     from mslaunch.runtime.loop import Loop
 
     class Opener(Protocol):
@@ -54,6 +55,9 @@ class Link:
 
     #: what the launcher must write before any frame: the program of an agent that has called back
     first = b""
+    #: what makes records of the bytes that go down, and opens those that come, where nothing else protects the link
+    sealer: RecordSealer | None = None
+    opener: RecordOpener | None = None
     #: the same, once the host has asked (`protocol.program_request`): the program for the kind of its Python; None if
     #: the agent has it already
     program: Callable[[str], bytes] | None = None

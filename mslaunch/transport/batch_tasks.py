@@ -17,7 +17,8 @@ from mslaunch.errors import LaunchError, LinkError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, TOKEN
 from mslaunch.transport.bootstrap.command_lines import calling_script, file_argv
-from mslaunch.transport.call_back import CallListener, call_terms, reachable
+from mslaunch.transport.call_back import CallListener, call_terms
+from mslaunch.transport.launcher_addresses import LauncherAddresses
 from mslaunch.transport.rsh_program import ended_within, last_words
 from mslaunch.transport.token_file import UNREADABLE, TokenFile
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import LinkPolicy
     from mslaunch.runtime.loop import Timer
     from mslaunch.transport.base import OpenContext
-    from mslaunch.transport.call_back import CallLink
+    from mslaunch.transport.call_back import AgentCall, CallLink
 
 _LOOK_AGAIN = 0.1  # seconds
 _PATIENCE = 5.0  # seconds that a command may take to end after its agent
@@ -58,6 +59,8 @@ class Calling(NamedTuple):
     policy: LinkPolicy
     port: int
     token: bytes
+    addresses: LauncherAddresses
+    names: Sequence[str]  # of all nodes
 
     def script(self, node: str) -> bytes:
         """A Python program; `node`: how an agent learns its name, as `call_terms` says."""
@@ -65,7 +68,8 @@ class Calling(NamedTuple):
 
     def terms(self, node: str) -> bytes:
         """The line for an agent whose program does not have it."""
-        return call_terms(self.port, self.token, node, "-", reachable())
+        known = self.addresses.for_hosts([node[1:]] if node[:1] == "=" else self.names)
+        return call_terms(self.port, self.token, node, "-", known)
 
 
 class Task:
@@ -170,7 +174,8 @@ class TasksStart:
         token = os.urandom(TOKEN)
         self._listener = CallListener(context.loop, token, self._admit)
         context.closers.append(self._stop)
-        self._way = make(Calling(context.policy, self._listener.port, token))
+        names = [node.name for node in nodes]
+        self._way = make(Calling(context.policy, self._listener.port, token, LauncherAddresses(), names))
         self._start_next()
         self._listener.prepare()
 
@@ -197,14 +202,14 @@ class TasksStart:
             found[1].limit.cancel()
         return found
 
-    def _admit(self, name: str, fd: int, first: bytes) -> bool:
+    def _admit(self, name: str, call: AgentCall) -> bool:
         from mslaunch.transport.call_back import CallLink
 
         found = self._take(name)
         if found:
             node, task = found
             task.ended = lambda: None
-            self._context.opened(CallLink(node, fd, first, task))
+            self._context.opened(CallLink(node, call, task))
             self._start_next()
         return found is not None
 

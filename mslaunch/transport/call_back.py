@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from mslaunch.faststd import TYPE_CHECKING, socket
-from mslaunch.host.own_addresses import addresses, is_loopback
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, socket
+from mslaunch.host.own_addresses import bare_address, network_stack
 from mslaunch.protocol.call_proof import bytecode
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap.agent_program import program_for
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.datamodel.jobmap import Node
+    from mslaunch.protocol.sealed_records import Seals
     from mslaunch.runtime.loop import Loop
 
     class Carrier(Protocol):
@@ -45,23 +46,30 @@ def call_terms(port: int, token: bytes, node: str, address_variable: str, addres
     """The line by which an agent calls back.
 
     `node`: a variable, on its host, that has the name of the node; or `=NAME`, or `call_proof.ARGUMENT`.  The address
-    of the launcher is that of a variable there; `addresses` are tried next.
+    of the launcher is that of a variable there; `addresses` are tried next.  An agent that has our network stack may
+    take addresses that lead to its own host.
     """
-    return " ".join((str(port), token.hex(), node, address_variable, *addresses)).encode("ascii") + b"\n"
+    words = (str(port), token.hex(), node, network_stack() or "-", address_variable, *addresses)
+    return " ".join(words).encode("ascii") + b"\n"
+
+
+class AgentCall(NamedTuple):
+    """The connection of an agent that has called back, and was proved."""
+
+    fd: int
+    first: bytes  # the modules that the agent waits for
+    seals: Seals
 
 
 class CallListener:
     """Listens on all addresses, at a port that is free."""
 
-    def __init__(self, loop: Loop, token: bytes, admit: Callable[[str, int, bytes], bool]) -> None:
-        """`admit(node, fd, first)` takes the connection of the agent of a node, or refuses it, who has been proved.
-
-        `first`: the modules that the agent waits for.
-        """
+    def __init__(self, loop: Loop, token: bytes, admit: Callable[[str, AgentCall], bool]) -> None:
+        """`admit(node, call)` takes the connection of the agent of a node, or refuses it."""
         self._admit = admit
         sock = _listening()
         self.port: int = sock.getsockname()[1]
-        self._callers = ProvedCallers(loop, token, sock, self._proved)
+        self._callers = ProvedCallers(loop, token, sock, self._proved, _address)
 
     def prepare(self) -> None:
         """Get ready what most agents will need, while they are being started."""
@@ -71,10 +79,15 @@ class CallListener:
         """Listen no more.  May be called twice."""
         self._callers.close()
 
-    def _proved(self, node: str, kind: str, sock: socket) -> None:
+    def _proved(self, node: str, kind: str, sock: socket, seals: Seals) -> None:
         fd = sock.detach()
-        if not self._admit(node, fd, program_for(kind)):
+        if not self._admit(node, AgentCall(fd, program_for(kind), seals)):
             os.close(fd)
+
+
+def _address(sock: socket) -> str:
+    """Where an agent has called: whoever hands its call on calls at another one."""
+    return bare_address(sock.getsockname()[0])
 
 
 def _listening() -> socket:
@@ -95,17 +108,13 @@ def _listening() -> socket:
     return sock
 
 
-def reachable() -> list[str]:
-    """Addresses of this host for others; loopback would be the agent's own host."""
-    return [address for address in addresses() if not is_loopback(address)]
-
-
 class CallLink(Link):
     """The connection of an agent that has called back."""
 
-    def __init__(self, node: Node, fd: int, first: bytes, carrier: Carrier) -> None:
-        super().__init__(node, fd, fd)
-        self.first = first
+    def __init__(self, node: Node, call: AgentCall, carrier: Carrier) -> None:
+        super().__init__(node, call.fd, call.fd)
+        self.first = call.first
+        self.sealer, self.opener = call.seals
         self._rest: socket | None = None  # once it is closed
         self._carrier = carrier
         carrier.open.add(self)

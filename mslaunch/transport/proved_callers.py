@@ -8,11 +8,12 @@ not keep others out; who is cut off calls again.
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, partial, socket
-from mslaunch.protocol.call_proof import CALL, LONGEST, new_nonce, proof, same
+from mslaunch.protocol.call_proof import CALL, CALLER, HOST, LONGEST, CallWords, new_nonce, proof, same, seals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mslaunch.protocol.sealed_records import Seals
     from mslaunch.runtime.loop import Loop, Timer
 
 _IPPROTO_TCP, _TCP_NODELAY = 6, 1
@@ -28,9 +29,8 @@ class _Unproved:
         self.address = address
         self.limit = limit
         self.received = b""
-        self.name = ""
-        self.kind = ""
-        self.expected = ""  # its proof, once it has said its name
+        self.call: CallWords | None = None  # once it has said its name
+        self.expected = ""  # its proof
 
 
 class ProvedCallers:
@@ -41,17 +41,20 @@ class ProvedCallers:
         loop: Loop,
         token: bytes,
         sock: socket,
-        admit: Callable[[str, str, socket], None],
+        admit: Callable[[str, str, socket, Seals], None],
+        place: Callable[[socket], str],
         refused: Callable[[str, bool], None] = lambda address, ours: None,
     ) -> None:
-        """`sock` listens.  `admit(name, kind, connection)` gets what a caller has said of itself, which is proved.
+        """`sock` listens.  `admit(name, kind, connection, seals)` gets what a caller has said of itself, and proved.
 
+        `place(connection)`: where it was called, in a word that the proofs name (`call_proof`).
         `refused(address, ours)` hears of the others; `ours`: it knows the protocol, but not the token.
         """
         self._loop = loop
         self._token = token
         self._sock = sock
         self._admit = admit
+        self._place = place
         self._refused = refused
         self.waiting: list[_Unproved] = []  #: connections without a proof
         loop.reader(sock.fileno(), self._accept)
@@ -112,9 +115,9 @@ class ProvedCallers:
             self._answer(caller, line.decode("ascii", "replace"))
 
     def _answer(self, caller: _Unproved, line: str) -> None:
-        if caller.expected:
+        if caller.call:
             if same(line, caller.expected):
-                self._hand_over(caller)
+                self._hand_over(caller, caller.call)
             else:
                 self._refuse(caller, True)
             return
@@ -122,16 +125,15 @@ class ProvedCallers:
         if len(words) != 4 or words[0] != CALL:
             self._refuse(caller, False)
             return
-        _, theirs, caller.name, caller.kind = words
-        ours = new_nonce()
-        caller.expected = proof("agent", self._token, theirs, ours, caller.name)
+        _, theirs, name, kind = words
         try:
-            answer = f"{ours} {proof('launcher', self._token, theirs, ours, caller.name)}\n"
-            caller.sock.send(answer.encode())
+            call = caller.call = CallWords(theirs, new_nonce(), name, kind, self._place(caller.sock))
+            caller.expected = proof(CALLER, self._token, call)
+            caller.sock.send(f"{call.host_nonce} {call.place} {proof(HOST, self._token, call)}\n".encode())
         except OSError:
             self._drop(caller)
 
-    def _hand_over(self, caller: _Unproved) -> None:
+    def _hand_over(self, caller: _Unproved, call: CallWords) -> None:
         self._forget(caller)
         caller.sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
-        self._admit(caller.name, caller.kind, caller.sock)
+        self._admit(call.name, call.kind, caller.sock, seals(HOST, self._token, call))

@@ -17,7 +17,8 @@ from mslaunch.errors import LaunchError, LinkError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN
 from mslaunch.transport.bootstrap.command_lines import boot_argv, calling_argv
-from mslaunch.transport.call_back import CallLink, CallListener, call_terms, reachable
+from mslaunch.transport.call_back import CallLink, CallListener, call_terms
+from mslaunch.transport.launcher_addresses import LauncherAddresses
 from mslaunch.transport.spawned_command import SpawnedCommand
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.transport.base import OpenContext
+    from mslaunch.transport.call_back import AgentCall
 
 #: SLURM_* variables that sbatch, salloc or an outer srun has set, and that are options of the next srun
 _OPTIONS = (
@@ -115,7 +117,8 @@ class _SrunStart:
         token = os.urandom(TOKEN)
         argv, program = calling_argv(policy.python, policy.timeout)
         self._listener = CallListener(context.loop, token, self._admit)
-        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", reachable())
+        known = LauncherAddresses().for_hosts(self._waiting)
+        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", known)
         context.closers.append(self._stop)
         self._step = Step([*srun_argv(*self._where, list(self._waiting)), *argv], self._environ, program + terms)
         context.loop.reader(self._step.output, self._read)
@@ -123,10 +126,10 @@ class _SrunStart:
         self._limit = self._look = context.loop.after(policy.timeout, self._too_late)
         self._listener.prepare()
 
-    def _admit(self, name: str, fd: int, first: bytes) -> bool:
+    def _admit(self, name: str, call: AgentCall) -> bool:
         node = self._waiting.pop(name, None)
         if node:
-            self._context.opened(CallLink(node, fd, first, self._step))
+            self._context.opened(CallLink(node, call, self._step))
             self._stop_if_done()
         return node is not None
 

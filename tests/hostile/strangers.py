@@ -43,5 +43,5 @@ def send_back_its_own_proof(connect: Connect, name: str, kind: str) -> None:
         first.sendall(f"{CALL} {new_nonce()} {name} {kind}\n".encode())
         theirs = line(first).split()[0]
         second.sendall(f"{CALL} {theirs} {name} {kind}\n".encode())
-        first.sendall(line(second).split()[1].encode() + b"\n")
+        first.sendall(line(second).split()[2].encode() + b"\n")
         assert cut_off(first)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 from strangers import cut_off, make_noise, send_back_its_own_proof
 
-from mslaunch.protocol.call_proof import CALL, bytecode, new_nonce, proof
+from mslaunch.protocol.call_proof import CALL, CALLER, CallWords, bytecode, new_nonce, proof
 
 NODES = ("n1", "n2")
 SRUN = f"""#!/bin/sh
@@ -91,9 +91,9 @@ def without_the_token(waiting: Waiting) -> None:
     with waiting.connect() as sock:
         nonce = new_nonce()
         sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
-        theirs, answer = sock.recv(4096).decode().split()
+        theirs, place, answer = sock.recv(4096).decode().split()
         assert waiting.token.hex() not in answer
-        sock.sendall(proof("agent", bytes(32), nonce, theirs, "n1").encode() + b"\n")
+        sock.sendall(proof(CALLER, bytes(32), CallWords(nonce, theirs, "n1", bytecode(), place)).encode() + b"\n")
         assert cut_off(sock)
 
 
@@ -106,8 +106,8 @@ def under_another_name(waiting: Waiting) -> None:
     with waiting.connect() as sock:
         nonce = new_nonce()
         sock.sendall(f"{CALL} {nonce} n3 {bytecode()}\n".encode())
-        theirs = sock.recv(4096).decode().split()[0]
-        sock.sendall(proof("agent", waiting.token, nonce, theirs, "n3").encode() + b"\n")
+        theirs, place, _ = sock.recv(4096).decode().split()
+        sock.sendall(proof(CALLER, waiting.token, CallWords(nonce, theirs, "n3", bytecode(), place)).encode() + b"\n")
         assert cut_off(sock)
 
 

@@ -18,14 +18,54 @@ from typing import Any, NamedTuple
 
 import pytest
 from launching import free_port
+from relay import UP, Relay
 from strangers import cut_off, line, make_noise, send_back_its_own_proof
 
-from mslaunch.protocol.call_proof import CALL, new_nonce, proof
+from mslaunch.protocol.call_proof import CALL, CALLER, HOST, CallWords, new_nonce, proof, seals
+from mslaunch.protocol.sealed_records import Seals
 
 SECONDS = 30.0
 SECRET = b"0123456789abcdef0123456789abcdef"
 TOKEN = blake2b(SECRET, digest_size=32).digest()
 JOIN = {"join": ["other", 1, 2, 2, "none", 0, None]}
+KIND = "meet-2"
+
+
+class Proved:
+    """A connection of a command that knows the secret, and what seals it."""
+
+    def __init__(self, sock: socket.socket, made: Seals) -> None:
+        self.sock = sock
+        self._seals = made
+        self._received = b""
+
+    def __enter__(self) -> Proved:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def say(self, said: Any) -> None:
+        """Bytes, or a message."""
+        self.sock.sendall(self.sealed(said))
+
+    def sealed(self, said: Any) -> bytes:
+        """The same as a record, which is to be sent next."""
+        data = said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n"
+        return b"".join(self._seals.sealer.seal(data))
+
+    def hear(self) -> Any:
+        """The next message; None at the end of the connection."""
+        while b"\n" not in self._received:
+            try:
+                piece = self.sock.recv(4096)
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                return None
+            self._received += b"".join(self._seals.opener.feed(piece))
+        said, _, self._received = self._received.partition(b"\n")
+        return json.loads(said)
 
 
 class Meeting(NamedTuple):
@@ -52,14 +92,29 @@ class Meeting(NamedTuple):
                 assert time.monotonic() < deadline
                 select.select([], [], [], 0.02)
 
-    def proved(self) -> socket.socket:
+    def proved(self) -> Proved:
         """One of somebody who knows the secret."""
         sock, nonce = self.connect(), new_nonce()
-        sock.sendall(f"{CALL} {nonce} peer meet-1\n".encode())
-        theirs, answer = line(sock).split()
-        assert answer == proof("launcher", TOKEN, nonce, theirs, "peer")
-        sock.sendall(proof("agent", TOKEN, nonce, theirs, "peer").encode() + b"\n")
-        return sock
+        sock.sendall(f"{CALL} {nonce} peer {KIND}\n".encode())
+        theirs, place, answer = line(sock).split()
+        call = CallWords(nonce, theirs, "peer", KIND, place)
+        assert answer == proof(HOST, TOKEN, call) and place == self.place
+        sock.sendall(proof(CALLER, TOKEN, call).encode() + b"\n")
+        return Proved(sock, seals(CALLER, TOKEN, call))
+
+    @property
+    def place(self) -> str:
+        """The word for this meeting."""
+        text = b"9:127.0.0.1%d:%d4:none" % (len(str(self.port)), self.port)
+        return blake2b(text, digest_size=16).hexdigest()
+
+    def prove_as_host(self, sock: socket.socket) -> Proved:
+        """To a command that has called; it has said its first message then."""
+        _, theirs, name, kind = line(sock).split()
+        call = CallWords(theirs, new_nonce(), name, kind, self.place)
+        sock.sendall(f"{call.host_nonce} {call.place} {proof(HOST, TOKEN, call)}\n".encode())
+        assert line(sock).strip() == proof(CALLER, TOKEN, call)
+        return Proved(sock, seals(HOST, TOKEN, call))
 
 
 @pytest.fixture
@@ -101,15 +156,15 @@ def noise(meeting: Meeting) -> None:
 def without_the_secret(meeting: Meeting) -> None:
     with meeting.connect() as sock:
         nonce = new_nonce()
-        sock.sendall(f"{CALL} {nonce} peer meet-1\n".encode())
-        theirs = line(sock).split()[0]
-        sock.sendall(proof("agent", bytes(32), nonce, theirs, "peer").encode() + b"\n")
+        sock.sendall(f"{CALL} {nonce} peer {KIND}\n".encode())
+        theirs, place, _ = line(sock).split()
+        sock.sendall(proof(CALLER, bytes(32), CallWords(nonce, theirs, "peer", KIND, place)).encode() + b"\n")
         sock.sendall(json.dumps(JOIN).encode() + b"\n")
         assert cut_off(sock)
 
 
 def with_the_hosts_own_proof(meeting: Meeting) -> None:
-    send_back_its_own_proof(meeting.connect, "peer", "meet-1")
+    send_back_its_own_proof(meeting.connect, "peer", KIND)
 
 
 def a_flood(meeting: Meeting) -> None:
@@ -144,19 +199,19 @@ ODD: list[Any] = [
 def test_a_command_with_the_secret_that_says_what_has_no_meaning_is_cut_off(
     meeting: Meeting, host: subprocess.Popen[str], said: Any
 ) -> None:
-    with meeting.proved() as sock:
-        sock.sendall(said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n")
-        answer = sock.recv(4096)
-        assert not answer or b"refused" in answer
+    with meeting.proved() as odd:
+        odd.say(said)
+        answer = odd.hear()
+        assert answer is None or "refused" in answer
     both_end_well(meeting, host)
 
 
 def test_one_that_leaves_again_is_not_counted(meeting: Meeting, host: subprocess.Popen[str]) -> None:
     """It has closed its connection before the last one comes, and the host has seen that: it answers in order."""
     for _ in range(3):
-        with meeting.proved() as sock:
-            sock.sendall(json.dumps({"join": ["h", 1, 3, 3, "none", 0, None]}).encode() + b"\n")
-            assert "refused" in line(sock)
+        with meeting.proved() as odd:
+            odd.say({"join": ["h", 1, 3, 3, "none", 0, None]})
+            assert "refused" in odd.hear()
     both_end_well(meeting, host)
 
 
@@ -191,11 +246,9 @@ def test_a_host_that_says_what_cannot_be_starts_nothing(meeting: Meeting, go: An
     """It knows the secret; a command that called it says so and ends."""
     with fake_host(meeting) as (sock, guest):
         try:
-            _, theirs, name, _ = line(sock).split()
-            ours = new_nonce()
-            sock.sendall(f"{ours} {proof('launcher', TOKEN, theirs, ours, name)}\n".encode())
-            assert line(sock).strip() == proof("agent", TOKEN, theirs, ours, name) and "join" in line(sock)
-            sock.sendall(json.dumps({"go": go}).encode() + b"\n")
+            proved = meeting.prove_as_host(sock)
+            assert "join" in proved.hear()
+            proved.say({"go": go})
             out, err = guest.communicate(timeout=SECONDS)
         finally:
             guest.kill()
@@ -205,8 +258,9 @@ def test_a_host_that_says_what_cannot_be_starts_nothing(meeting: Meeting, go: An
 def test_a_host_without_the_secret_gets_no_proof(meeting: Meeting) -> None:
     with fake_host(meeting) as (sock, guest):
         try:
-            _, theirs, name, _ = line(sock).split()
-            sock.sendall(f"{new_nonce()} {proof('launcher', bytes(32), theirs, theirs, name)}\n".encode())
+            _, theirs, name, kind = line(sock).split()
+            call = CallWords(theirs, new_nonce(), name, kind, meeting.place)
+            sock.sendall(f"{call.host_nonce} {call.place} {proof(HOST, bytes(32), call)}\n".encode())
             assert sock.recv(4096) == b""
             out, err = guest.communicate(timeout=SECONDS)
         finally:
@@ -241,22 +295,19 @@ def test_a_host_that_answers_byte_by_byte_is_not_waited_for(meeting: Meeting) ->
 
 def test_one_that_was_refused_cannot_ask_again(meeting: Meeting, host: subprocess.Popen[str]) -> None:
     """Each time it would print a line at the host."""
-    with meeting.proved() as sock:
-        sock.sendall((json.dumps({"join": ["h", 1, 3, 3, "none", 0, None]}).encode() + b"\n") * 50)
-        assert cut_off(sock)
+    with meeting.proved() as odd:
+        odd.say((json.dumps({"join": ["h", 1, 3, 3, "none", 0, None]}).encode() + b"\n") * 50)
+        assert cut_off(odd.sock)
     assert both_end_well(meeting, host).count("cannot take part") == 1
 
 
 def test_the_words_of_another_host_are_one_line_without_control_characters(meeting: Meeting) -> None:
     with fake_host(meeting, "sleep 60") as (sock, guest):
         try:
-            _, theirs, name, _ = line(sock).split()
-            ours = new_nonce()
-            sock.sendall(f"{ours} {proof('launcher', TOKEN, theirs, ours, name)}\n".encode())
-            assert line(sock).strip() and "join" in line(sock)
-            sock.sendall(json.dumps({"go": [1, [1, 1], 29999, 1]}).encode() + b"\n")
-            said = ["h\x1b[2J", "all is well\nmslaunch: rank 7 ended\x07", 3, 0]
-            sock.sendall(json.dumps({"failed": said}).encode() + b"\n")
+            proved = meeting.prove_as_host(sock)
+            assert "join" in proved.hear()
+            proved.say({"go": [1, [1, 1], 29999, 1]})
+            proved.say({"failed": ["h\x1b[2J", "all is well\nmslaunch: rank 7 ended\x07", 3, 0]})
             _, err = guest.communicate(timeout=SECONDS)
         finally:
             guest.kill()
@@ -276,20 +327,76 @@ def test_a_command_that_says_what_has_no_meaning_while_ranks_run_is_lost_and_rep
     meeting: Meeting, said: Any
 ) -> None:
     script = "if test $TORCHELASTIC_RESTART_COUNT = 0; then exec sleep 60; fi; echo again"
-    join = json.dumps({"join": ["h", 1, 2, 2, "none", 1, None]}).encode() + b"\n"
+    join = {"join": ["h", 1, 2, 2, "none", 1, None]}
     with meeting.start("--max-restarts=1", script=script) as host:
         try:
             with meeting.proved() as odd:
-                odd.sendall(join)
-                assert json.loads(line(odd))["go"][3] == 1
-                odd.sendall(said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n")
-                assert cut_off(odd)
+                odd.say(join)
+                assert odd.hear()["go"][3] == 1
+                odd.say(said)
+                assert cut_off(odd.sock)
             with meeting.proved() as other:
-                other.sendall(join)
-                answer = json.loads(line(other))
-                assert (answer if "go" in answer else json.loads(line(other)))["go"][3] == 2  # it may be told to wait
-                other.sendall(b'{"done": "h"}\n')
+                other.say(join)
+                answer = other.hear()
+                assert (answer if "go" in answer else other.hear())["go"][3] == 2  # it may be told to wait
+                other.say({"done": "h"})
                 out, err = host.communicate(timeout=SECONDS)
         finally:
             host.kill()
     assert (host.returncode, out) == (0, "again\n") and "Traceback" not in err, err
+
+
+# --- somebody in between
+
+
+def test_a_host_of_another_meeting_lends_no_proof(meeting: Meeting, host: subprocess.Popen[str]) -> None:
+    """Another user has the port of one endpoint, and hands each call on to a meeting of the same user elsewhere."""
+    other = meeting._replace(port=free_port())
+    for words in ([], ["--rdzv-id=k"]):
+        with Relay(("127.0.0.1", other.port), ("127.0.0.1", meeting.port)) as relay:
+            meeting.connect().close()
+            with other.start(*words) as guest:
+                try:
+                    out, err = guest.communicate(timeout=SECONDS)
+                finally:
+                    guest.kill()
+            assert relay.calls == 1 and not relay.records[UP], "it has said nothing to the other meeting"
+        assert (guest.returncode, out) == (1, "") and "another job meets there" in err and "Traceback" not in err
+    assert "or its line names another endpoint or --rdzv-id" in both_end_well(meeting, host)
+
+
+def flip(record: bytes) -> bytes:
+    return record[:-2] + bytes([record[-2] ^ 1]) + record[-1:]
+
+
+def repeat(record: bytes) -> bytes:
+    return record + record
+
+
+CHANGES = pytest.mark.parametrize("change", [flip, repeat])
+
+
+@CHANGES
+def test_a_host_hears_nothing_that_was_changed_on_the_way(
+    meeting: Meeting, host: subprocess.Popen[str], change: Callable[[bytes], bytes]
+) -> None:
+    with meeting.proved() as odd:
+        record = odd.sealed(JOIN)
+        odd.sock.sendall(change(record))
+        assert cut_off(odd.sock)
+    both_end_well(meeting, host)
+
+
+@CHANGES
+def test_a_command_that_has_called_hears_nothing_that_was_changed_on_the_way(
+    meeting: Meeting, change: Callable[[bytes], bytes]
+) -> None:
+    with fake_host(meeting, "sleep 60") as (sock, guest):
+        try:
+            proved = meeting.prove_as_host(sock)
+            assert "join" in proved.hear()
+            sock.sendall(change(proved.sealed({"go": [1, [1, 1], 29999, 1]})))
+            out, err = guest.communicate(timeout=SECONDS)
+        finally:
+            guest.kill()
+    assert guest.returncode and not out and "somebody in between has changed it" in err and "Traceback" not in err

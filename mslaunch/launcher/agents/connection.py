@@ -131,9 +131,9 @@ class AgentConnection:
         self.on_suspended: Callable[[], None] = _ignore  # the agent does not expect to hear of us
         self._describe = describe
         self._loop = loop
-        self._decoder = frames.Decoder(frames.UP, magic=True)
+        self._decoder = frames.Decoder(frames.UP, magic=True, opener=link.opener)
         self._request = self._awaited_request()
-        self._writer = Writer(loop, link.writer, _ignore, self._wrote)  # a broken link: the reader will see the end
+        self._writer = Writer(loop, link.writer, _ignore, self._wrote, sealer=link.sealer)  # the reader sees a break
         self.say = self._writer.say  #: a short frame that goes out at once
         self.share = partial(setattr, self._writer, "lock")  #: with a `Lock`: another thread may `say` something
         self.detach()

@@ -90,7 +90,7 @@ class JobPeers:
         was = self._links.pop(link, _DONE)
         if was == _RUNS or (was == _DONE and not self._central and self._restarts and not self._over):
             again = self.attempt if self._restarts and self._central else _NO_OTHER
-            self._fail(link, link.host, _LOST, EXIT_LOST, again)
+            self._fail(link, link.host, link.changed or _LOST, EXIT_LOST, again)
 
     def _fail(self, source: PeerLink, host: str, why: str, code: int, attempt: int) -> None:
         """The attempt has failed elsewhere; a failure of one that is over is late."""

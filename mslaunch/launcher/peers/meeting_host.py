@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import HostMeeting
     from mslaunch.launcher.peers.meeting_records import MeetingFacts
     from mslaunch.launcher.peers.participants import Participant
+    from mslaunch.protocol.sealed_records import Seals
     from mslaunch.runtime.loop import Timer
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
@@ -80,7 +81,9 @@ class MeetingHost:
         self._size = 0  # hosts of the last attempt
         self._last_call_timer: Timer | None = None
         loop = meeting.context.loop
-        self._callers = ProvedCallers(loop, meeting.token, sock, self._admit, self._refused)
+        self._callers = ProvedCallers(
+            loop, meeting.token, sock, self._admit, lambda caller: meeting.place, self._refused
+        )
 
     def first(self) -> Part:
         """Until enough have come for the first attempt.  Raises `LaunchError`."""
@@ -169,15 +172,18 @@ class MeetingHost:
 
     # --- callers
 
-    def _admit(self, name: str, kind: str, sock: socket) -> None:
+    def _admit(self, name: str, kind: str, sock: socket, seals: Seals) -> None:
         if kind == KIND:
-            self._unsaid.add(PeerLink(self._meeting.context.loop, sock, self._heard, self._left))
+            self._unsaid.add(PeerLink(self._meeting.context.loop, sock, seals, self._heard, self._left))
         else:
             sock.close()
 
     def _refused(self, address: str, ours: bool) -> None:
         if ours:
-            text = f"a command on {address} does not know the secret in {self._asked.secret_file}: copy it there"
+            text = (
+                f"a command on {address} does not know the secret in {self._asked.secret_file}, or its line names "
+                f"another endpoint or --rdzv-id: copy the secret there, and {SAME_LINE}"
+            )
         else:
             text = f"what has called from {address} is no mslaunch: a real torchrun cannot take part"
         self._tell(text)

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.request import HostMeeting
     from mslaunch.launcher.peers.meeting_records import MeetingFacts
+    from mslaunch.protocol.sealed_records import Seals
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _TRY = 2.0  # seconds for one connection, and for the proof
 _PAUSE = 0.5  # between two tries
 _FREE = "end that process, or choose another port"
+_SAME_PLACE = "type --rdzv-endpoint, or --master-addr and --master-port, and --rdzv-id alike on each host"
 
 
 class MeetingParticipant:
@@ -68,7 +70,7 @@ class MeetingParticipant:
         context = self._meeting.context
         while True:
             try:
-                return PeerLink(context.loop, self._call(), self._heard, self._ended)
+                return PeerLink(context.loop, *self._call(), self._heard, self._ended)
             except OSError as error:
                 why = error.strerror or str(error)
             gone = context.loop.now() - began
@@ -82,12 +84,12 @@ class MeetingParticipant:
                 context.console.info(f"waiting for the command at {asked.where} ({why})")
             context.interrupts.wait(lambda: False, _PAUSE)
 
-    def _call(self) -> socket:
-        """A connection with somebody who knows the secret.
+    def _call(self) -> tuple[socket, Seals]:
+        """A connection with somebody who knows the secret, at this very meeting.
 
         Raises OSError if nobody listens there, `LaunchError` if somebody else does.
         """
-        from mslaunch.agent.call_launcher import WrongProofError, prove
+        from mslaunch.agent.call_launcher import WrongPlaceError, WrongProofError, prove
 
         asked = self._asked
         sock = socket(_AF_INET6 if ":" in asked.address else _AF_INET, _SOCK_STREAM)
@@ -95,7 +97,11 @@ class MeetingParticipant:
             sock.settimeout(_TRY)
             sock.connect((asked.address, asked.port))
             self._address = asked.address
-            prove(sock, self._meeting.token, "peer", KIND)
+            return sock, prove(sock, self._meeting.token, "peer", self._meeting.place, KIND)
+        except WrongPlaceError:
+            sock.close()
+            what = "another job meets there: it has our secret, but its line names another endpoint or --rdzv-id"
+            raise LaunchError(what, asked.where, _SAME_PLACE) from None
         except WrongProofError:
             sock.close()
             todo = f"copy {asked.secret_file} from that host to this one; a real torchrun cannot take part"
@@ -105,7 +111,6 @@ class MeetingParticipant:
         except OSError:
             sock.close()
             raise
-        return sock
 
     def _heard(self, link: PeerLink, kind: str, value: Any) -> None:
         if self._part:
@@ -137,7 +142,7 @@ class MeetingParticipant:
         if self._part:
             self._meeting.peers.ended(link)
         else:
-            self._error = self._error or "the command there has ended before all had come"
+            self._error = self._error or link.changed or "the command there has ended before all had come"
 
 
 def _taken(asked: HostMeeting) -> str:

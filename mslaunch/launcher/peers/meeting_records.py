@@ -36,6 +36,20 @@ class MeetingFacts(NamedTuple):
     token: bytes
     peers: JobPeers
 
+    @property
+    def place(self) -> str:
+        """A word for this meeting, which the proofs name: a digest of the endpoint as it was typed, and of the run.
+
+        So a proof of one meeting is worthless at all others that know the same secret.
+        """
+        from hashlib import blake2b
+
+        words = self.asked.host.lower().rstrip("."), str(self.asked.port), self.asked.run_id
+        found = blake2b(digest_size=16)
+        for word in (word.encode("utf-8", "surrogateescape") for word in words):
+            found.update(b"%d:" % len(word) + word)
+        return found.hexdigest()
+
     def wait(self, until: Callable[[], bool], seconds: float) -> None:
         """As `Interrupts.wait`; raises `LaunchError` as well when a command has said that no attempt follows."""
         self.context.interrupts.wait(lambda: bool(self.peers.final) or until(), seconds)

@@ -1,5 +1,7 @@
 """The connection of two commands that know each other: lines of JSON, each of them one message.
 
+They travel in records (`protocol.sealed_records`), so that nobody in between can change or repeat one.
+
 caller  {"join": [HOST, RANKS, LEAST, MOST, RUN_ID, RESTARTS, NUMBER]}: NUMBER is null where hosts have none
 host    {"refused": WHY}, or {"wait": HOSTS}: the job runs on so many, and goes on without this one until it is
         started again; or, when all have come, {"go": [NODE, [RANKS OF EACH NODE], PORT, ATTEMPT]}
@@ -11,6 +13,7 @@ host    {"over": HOST}: the ranks of all hosts have ended well
 
 from __future__ import annotations
 
+from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,9 +21,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.faststd import socket
+    from mslaunch.protocol.sealed_records import Seals
     from mslaunch.runtime.loop import Loop
 
-KIND = "meet-1"  #: what a caller says it is, with the version of these messages
+KIND = "meet-2"  #: what a caller says it is, with the version of these messages
 _LONGEST = 1 << 16  # bytes of a line
 _SOL_SOCKET, _SO_KEEPALIVE, _IPPROTO_TCP = 1, 9, 6
 #: a host that is gone without a word is missed after 35 s: TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT of tcp(7)
@@ -34,12 +38,15 @@ class PeerLink:
         self,
         loop: Loop,
         sock: socket,
+        seals: Seals,
         heard: Callable[[PeerLink, str, Any], None],
         ended: Callable[[PeerLink], None],
     ) -> None:
         self.host = ""  #: the name of the other host, once it is known
+        self.changed = ""  #: why it was ended, if somebody in between has changed what the other command sent
         self._loop = loop
         self._sock = sock
+        self._seals = seals
         self._heard = heard
         self._ended = ended
         self._received = b""
@@ -55,8 +62,10 @@ class PeerLink:
 
         line = json.dumps({kind: value}).encode() + b"\n"
         try:
-            if self._sock.fileno() >= 0 and self._sock.send(line) == len(line):
-                return
+            if self._sock.fileno() >= 0 and len(line) <= _LONGEST:
+                record = b"".join(self._seals.sealer.seal(line))
+                if self._sock.send(record) == len(record):
+                    return
         except OSError:
             pass
         self._end()
@@ -79,7 +88,12 @@ class PeerLink:
             return
         except OSError:
             piece = b""
-        self._received += piece
+        try:
+            self._received += b"".join(self._seals.opener.feed(piece))
+        except WireError as error:
+            self.changed = error.what
+            self._end()
+            return
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
             self._message(line)

@@ -37,7 +37,7 @@ class Loader:
         exec(compile(code, "<mslaunch>/" + name, "exec") if isinstance(code, str) else code, module.__dict__)
 sys.meta_path.insert(0, Loader())
 """
-_ENTRY = "from mslaunch.agent.main import remote_main\nremote_main(%d)\n"
+_ENTRY = "from mslaunch.agent.main import remote_main\nremote_main(%d, globals().get('SEALS'))\n"
 _MAKERS = ("mslaunch.transport.bootstrap.agent_program", "mslaunch.transport.bootstrap.bare_source")
 _made: dict[bool, bytes] = {}  # by whether it is compiled
 _CODE, _NO_COLUMNS, _NO_LINE = 0x80, 13, 15  # CPython's Objects/locations.md

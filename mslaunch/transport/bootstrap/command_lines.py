@@ -52,7 +52,14 @@ _ASK = (
 )
 
 #: what `agent.call_launcher` needs of the core
-_FIRST = ("mslaunch.agent", "mslaunch.faststd", "mslaunch.protocol")
+_FIRST = (
+    "mslaunch.agent",
+    "mslaunch.errors",
+    "mslaunch.faststd",
+    "mslaunch.host",
+    "mslaunch.host.own_addresses",
+    "mslaunch.protocol",
+)
 
 
 def boot_line(python: str, timeout: float) -> str:

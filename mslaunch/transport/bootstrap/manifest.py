@@ -88,6 +88,7 @@ PARTS = {
     "agent.call_launcher": (
         "mslaunch.agent.call_launcher",
         "mslaunch.protocol.call_proof",
+        "mslaunch.protocol.sealed_records",
     ),
     "agent.checks.answer_checks": (
         "mslaunch.agent.checks",

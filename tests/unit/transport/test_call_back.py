@@ -7,15 +7,19 @@ import socket
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from relay import Relay
 
 from mslaunch.agent import call_launcher
-from mslaunch.agent.call_launcher import _call, prove
-from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN, bytecode, new_nonce, proof
+from mslaunch.agent.call_launcher import _Callback, prove
+from mslaunch.errors import WireError
+from mslaunch.host.own_addresses import network_stack
+from mslaunch.protocol.call_proof import CALL, CALLER, HOST, LONGEST, TOKEN, CallWords, bytecode, new_nonce, proof
+from mslaunch.protocol.sealed_records import Seals
 from mslaunch.runtime.loop import Loop
-from mslaunch.transport.call_back import CallListener, call_terms
+from mslaunch.transport.call_back import AgentCall, CallListener, call_terms
 
 KEY = bytes(range(TOKEN))
 
@@ -25,14 +29,14 @@ class Listening:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.admitted: dict[str, int] = {}
+        self.admitted: dict[str, AgentCall] = {}
         self.listener = CallListener(loop, KEY, self.admit)
         self.port = self.listener.port
 
-    def admit(self, node: str, fd: int, first: bytes) -> bool:
+    def admit(self, node: str, call: AgentCall) -> bool:
         new = node not in self.admitted
         if new:
-            self.admitted[node] = fd
+            self.admitted[node] = call
         return new
 
     def until(self, condition: object) -> None:
@@ -66,17 +70,34 @@ def listening() -> Iterator[Listening]:
         made = Listening(loop)
         yield made
         made.listener.close()
-        for fd in made.admitted.values():
-            os.close(fd)
+        for call in made.admitted.values():
+            os.close(call.fd)
 
 
-def call(made: Listening, node: str, token: bytes = KEY) -> tuple[socket.socket | None, str]:
+class Called(NamedTuple):
+    """What has become of an agent's call."""
+
+    sock: socket.socket | None
+    seals: Seals | None
+    why: str
+
+
+def call(
+    made: Listening,
+    node: str,
+    token: bytes = KEY,
+    addresses: tuple[str, ...] = ("127.0.0.1",),
+    at_home: bool = True,
+    port: int = 0,
+) -> Called:
     """As an agent does, in a thread of its own."""
-    results: list[tuple[socket.socket | None, str]] = []
+    results: list[Called] = []
     reader, writer = os.pipe()  # the end of a thread does not wake the loop
 
     def agent() -> None:
-        results.append(_call(["127.0.0.1"], made.port, token, node))  # type: ignore[arg-type]
+        callback = _Callback(port or made.port, token, node, at_home)
+        found = callback.connect(list(addresses)) or (None, None)
+        results.append(Called(*found, "" if found[0] else callback.why))  # type: ignore[arg-type]
         os.close(writer)
 
     threading.Thread(target=agent).start()
@@ -88,14 +109,61 @@ def call(made: Listening, node: str, token: bytes = KEY) -> tuple[socket.socket 
 
 
 def test_an_agent_is_let_in_under_its_name_and_can_talk(listening: Listening) -> None:
-    sock, why = call(listening, "n1")
-    assert sock and not why
+    sock, seals, why = call(listening, "n1")
+    assert sock and seals and not why
     listening.until(lambda: "n1" in listening.admitted)
-    sock.sendall(b"\0frames\xff")
-    assert os.read(listening.admitted["n1"], 99) == b"\0frames\xff"
-    os.write(listening.admitted["n1"], b"back")
-    assert sock.recv(99) == b"back"
+    theirs = listening.admitted["n1"]
+    sock.sendall(b"".join(seals.sealer.seal(b"\0frames", b"\xff")))
+    assert b"".join(theirs.seals.opener.feed(os.read(theirs.fd, 99))) == b"\0frames\xff"
+    os.write(theirs.fd, b"".join(theirs.seals.sealer.seal(b"back")))
+    assert b"".join(seals.opener.feed(sock.recv(99))) == b"back"
     sock.close()
+
+
+def test_what_an_agent_sends_cannot_be_sent_back_to_it_or_to_another(listening: Listening) -> None:
+    """Each direction of each connection has a key of its own."""
+    calls = [call(listening, name) for name in ("n1", "n2")]
+    listening.until(lambda: len(listening.admitted) == 2)
+    for one, other in (calls, calls[::-1]):
+        assert one.sock and one.seals and other.seals
+        record = b"".join(one.seals.sealer.seal(b"frame"))
+        for opener in (one.seals.opener, other.seals.opener, listening.admitted["n2"].seals.opener):
+            if opener is not listening.admitted["n2"].seals.opener or one is calls[0]:
+                with pytest.raises(WireError, match="somebody in between"):
+                    opener.feed(record)
+        one.sock.close()
+
+
+def test_an_address_that_leads_back_is_no_launchers(listening: Listening) -> None:
+    """Whatever listens there is not even asked."""
+    sock, _, why = call(listening, "n1", at_home=False)
+    assert sock is None
+    assert why == f"127.0.0.1 port {listening.port}: it is an address of this host, too, where mslaunch does not run"
+    assert listening.admitted == {} and not listening.listener._callers.waiting
+
+
+def test_an_address_that_leads_back_is_passed_over(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is that of the first address which does not; here nobody listens at that."""
+    monkeypatch.setattr(call_launcher, "_SECONDS", 0.1)
+    _, _, why = call(listening, "n1", addresses=("127.0.0.1", "255.255.255.255"), at_home=False)
+    assert why.startswith(f"255.255.255.255 port {listening.port}: ")
+
+
+def test_a_call_that_is_handed_on_is_refused_by_the_agent_who_says_so(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher is called at another address than the agent has called: its proof names that one."""
+    monkeypatch.setattr(call_launcher, "_SECONDS", 0.1)
+    with Relay(("127.0.0.2", 0), ("127.0.0.1", listening.port)) as relay:
+        sock, _, why = call(listening, "n1", addresses=("127.0.0.2",), port=relay.port)
+        assert sock is None
+        assert why == (
+            f"127.0.0.2 port {relay.port}: it hands calls on to 127.0.0.1, as address translation does, "
+            "or another user's program"
+        )
+        sock, _, why = call(listening, "n1", addresses=("127.0.0.2", "127.0.0.1"), port=relay.port)
+        assert sock is None and why.startswith("127.0.0.2 port "), "it matters more than that nobody listens elsewhere"
+        assert listening.admitted == {}
 
 
 def test_frames_may_follow_the_proof_at_once(listening: Listening) -> None:
@@ -104,15 +172,15 @@ def test_frames_may_follow_the_proof_at_once(listening: Listening) -> None:
     with listening.connect() as sock:
         sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
         listening.until(lambda: any(caller.expected for caller in listening.listener._callers.waiting))
-        theirs, _ = sock.recv(999).decode().split()
-        sock.sendall(proof("agent", KEY, nonce, theirs, "n1").encode() + b"\n\0a frame\n")
+        theirs, place, _ = sock.recv(999).decode().split()
+        made = CallWords(nonce, theirs, "n1", bytecode(), place)
+        sock.sendall(proof(CALLER, KEY, made).encode() + b"\n\0a frame\n")
         listening.until(lambda: "n1" in listening.admitted)
-        assert os.read(listening.admitted["n1"], 99) == b"\0a frame\n"
+        assert os.read(listening.admitted["n1"].fd, 99) == b"\0a frame\n"
 
 
 def test_a_node_has_one_connection(listening: Listening) -> None:
-    first, _ = call(listening, "n1")
-    second, _ = call(listening, "n1")
+    first, second = call(listening, "n1").sock, call(listening, "n1").sock
     assert first and second
     assert listening.ended(second)
     first.close()
@@ -124,16 +192,16 @@ def test_an_agent_without_the_token_learns_that_it_is_not_known(
 ) -> None:
     clock = [0.0]
 
-    def tried(*words: Any) -> None:
+    def tried(*words: Any) -> Any:
         """All its time is over after the first try, however long that has taken."""
         try:
-            prove(*words)
+            return prove(*words)
         finally:
             clock[0] += 1000.0
 
     monkeypatch.setattr(call_launcher, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(call_launcher, "prove", tried)
-    sock, why = call(listening, "n1", bytes(TOKEN))
+    sock, _, why = call(listening, "n1", bytes(TOKEN))
     assert sock is None
     assert why == f"127.0.0.1 port {listening.port}: somebody else listens there"
     assert listening.admitted == {}
@@ -158,8 +226,15 @@ def test_others_are_cut_off_and_told_nothing(said: bytes, listening: Listening) 
 
 
 def test_a_wrong_proof_is_cut_off(listening: Listening) -> None:
-    """Also that of the launcher, sent back, and one for another node."""
-    for who, node, end in (("launcher", "n1", b"\n"), ("agent", "n2", b"\n"), ("agent", "n1", b"x")):
+    """Also that of the launcher, sent back, and one for another node, another bytecode or another address."""
+    right = CallWords("", "", "n1", bytecode(), "127.0.0.1")
+    for role, odd, end in (
+        (HOST, right, b"\n"),
+        (CALLER, right._replace(name="n2"), b"\n"),
+        (CALLER, right._replace(kind="x"), b"\n"),
+        (CALLER, right._replace(place="127.0.0.2"), b"\n"),
+        (CALLER, right, b"x"),
+    ):
         nonce = new_nonce()
         with listening.connect() as sock:
             sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
@@ -174,16 +249,17 @@ def test_a_wrong_proof_is_cut_off(listening: Listening) -> None:
                 return True
 
             listening.until(look)
-            theirs, sent = answer[0].decode().split()
-            assert sent == proof("launcher", KEY, nonce, theirs, "n1")
-            sock.sendall((sent if who == "launcher" else proof(who, KEY, nonce, theirs, node)).encode() + end)
+            theirs, place, sent = answer[0].decode().split()
+            nonces = {"caller_nonce": nonce, "host_nonce": theirs}
+            assert (place, sent) == ("127.0.0.1", proof(HOST, KEY, right._replace(**nonces)))
+            sock.sendall(proof(role, KEY, odd._replace(**nonces)).encode() + end)
             assert listening.ended(sock)
     assert listening.admitted == {}
 
 
 def test_a_flood_of_mute_connections_keeps_no_agent_out(listening: Listening) -> None:
     mute = [listening.connect() for _ in range(300)]
-    sock, why = call(listening, "n1")
+    sock, _, why = call(listening, "n1")
     assert sock and not why
     assert len(listening.listener._callers.waiting) <= 8
     for one in (sock, *mute):
@@ -207,5 +283,5 @@ def test_nobody_listens_after_the_end(listening: Listening) -> None:
 
 def test_the_terms_are_a_line_that_any_locale_reads() -> None:
     assert call_terms(5000, b"\1\2", "NODE", "ADDRESS", ["10.0.0.1", "fd00::1"]) == (
-        b"5000 0102 NODE ADDRESS 10.0.0.1 fd00::1\n"
+        f"5000 0102 NODE {network_stack()} ADDRESS 10.0.0.1 fd00::1\n".encode("ascii")
     )

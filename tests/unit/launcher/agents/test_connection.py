@@ -28,6 +28,7 @@ class Link:
 
     exit_status = None
     here = False
+    sealer = opener = None
 
     def __init__(self, reader: int, writer: int) -> None:
         self.reader, self.writer, self.node, self.program = reader, writer, Node("n1", 1, "-H"), None

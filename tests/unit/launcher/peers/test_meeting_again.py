@@ -23,7 +23,7 @@ class FakeLink:
     """The connection of a command; what it was sent is kept."""
 
     def __init__(self) -> None:
-        self.host = ""
+        self.host = self.changed = ""
         self.sent: list[str] = []
 
     def send(self, kind: str, value: Any) -> None:

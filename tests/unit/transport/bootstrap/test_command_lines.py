@@ -20,9 +20,9 @@ from mslaunch.transport.bootstrap.command_lines import boot_argv, boot_line, cal
 
 
 def test_what_an_agent_needs_to_call_back_is_a_few_kilobytes() -> None:
-    """All else comes on its connection."""
+    """All else comes on its connection.  It knows the launcher then, and sees that its modules are unchanged."""
     _, data = calling_argv("python3", 10)
-    assert len(data) < 6_000
+    assert len(data) < 8_000
     assert "mslaunch.agent.main" not in marshal.loads(zlib.decompress(data))
 
 
