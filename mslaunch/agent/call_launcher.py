@@ -78,9 +78,11 @@ def _become_agent(terms: str, modules: dict[str, object]) -> str:
     sock, ours = found
     try:
         modules.update(_modules(sock, ours))
-    except WireError as error:  # in front of the magic: the launcher shows it
+    except WireError as error:  # in front of the magic: the launcher, who has taken this agent, shows it
         sock.sendall(b"".join(ours.sealer.seal(f"{error.what}\n".encode())))
-        return error.what
+        os._exit(NO_CALL)
+    except OSError:  # the launcher has gone
+        os._exit(NO_CALL)
     for fd in (0, 1):
         os.dup2(sock.fileno(), fd)
     sock.close()

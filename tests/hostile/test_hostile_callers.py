@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from relay import DOWN, UP, Alter, Relay, pass_on
 from strangers import cut_off, make_noise, send_back_its_own_proof
 
 from mslaunch.protocol.call_proof import CALL, CALLER, CallWords, bytecode, new_nonce, proof
@@ -47,10 +48,14 @@ class Waiting(NamedTuple):
 
     def end(self) -> tuple[int, list[str]]:
         """Let the agents start; how the launch ends, and what its ranks printed."""
+        return self.end_saying()[:2]
+
+    def end_saying(self) -> tuple[int, list[str], str]:
+        """The same, and what the launcher said."""
         (self.directory / "go").write_text("go\n")
         out, err = self.process.communicate(timeout=SECONDS)
         assert "Traceback" not in err
-        return self.process.returncode, sorted(out.split())
+        return self.process.returncode, sorted(out.split()), err
 
 
 @pytest.fixture
@@ -81,6 +86,17 @@ def terms(directory: Path) -> tuple[int, bytes]:
     assert size
     port, token, *_ = (directory / "given").read_bytes()[int(size[1]) :].decode().split(" ")
     return int(port), bytes.fromhex(token)
+
+
+def through(waiting: Waiting, alter: Alter) -> Relay:
+    """A relay that agents call instead of the launcher, at the same address."""
+    relay = Relay(("127.0.0.1", 0), ("127.0.0.1", waiting.port), alter)
+    given = waiting.directory / "given"
+    mark = f"{waiting.port} {waiting.token.hex()} "
+    given.write_bytes(
+        given.read_bytes().replace(mark.encode(), mark.replace(str(waiting.port), str(relay.port)).encode())
+    )
+    return relay
 
 
 def noise(waiting: Waiting) -> None:
@@ -147,3 +163,73 @@ def test_the_token_is_on_no_command_line_and_in_no_environment(waiting: Waiting)
             except OSError:  # it has ended, or is another user's
                 continue
     assert waiting.end()[0] == 0
+
+
+# --- somebody in between
+
+
+def test_whoever_passes_all_on_changes_nothing(waiting: Waiting) -> None:
+    with through(waiting, pass_on) as relay:
+        assert waiting.end() == (0, ["0", "1"])
+        assert relay.calls == 2 and min(relay.records.values()) >= 4, "two agents, and more than their programs"
+
+
+def flip(record: bytes) -> list[bytes]:
+    return [record[:-5] + bytes([record[-5] ^ 1]) + record[-4:]]
+
+
+def shorten(record: bytes) -> list[bytes]:
+    size = int.from_bytes(record[:4], "big") - 1
+    return [size.to_bytes(4, "big") + record[4:-1]]
+
+
+def repeat(record: bytes) -> list[bytes]:
+    return [record, record]
+
+
+@pytest.mark.parametrize("change", [flip, shorten, repeat])
+@pytest.mark.parametrize(
+    ("direction", "number"), [(DOWN, 0), (DOWN, 1), (UP, 0), (UP, 1)], ids=["program", "down", "hello", "up"]
+)
+def test_whoever_changes_a_record_ends_the_connection_and_no_more(
+    waiting: Waiting, direction: str, number: int, change: Callable[[bytes], list[bytes]]
+) -> None:
+    """The program of an agent, a frame to it, what it says first and later; each is seen by the side that it is for."""
+
+    def alter(way: str, at: int, record: bytes) -> list[tuple[str, bytes]]:
+        return [(way, one) for one in (change(record) if (way, at) == (direction, number) else [record])]
+
+    with through(waiting, alter):
+        code, out, err = waiting.end_saying()
+    assert code and out in ([], ["0"], ["1"], ["0", "1"])
+    assert "what has arrived is not what was sent: somebody in between has changed it" in err, err
+
+
+def test_a_record_that_is_sent_back_is_refused(waiting: Waiting) -> None:
+    def reflect(way: str, at: int, record: bytes) -> list[tuple[str, bytes]]:
+        return [(way, record), (DOWN, record)] if (way, at) == (UP, 0) else [(way, record)]
+
+    with through(waiting, reflect):
+        code, _, err = waiting.end_saying()
+    assert code and "somebody in between has changed it" in err, err
+
+
+@pytest.mark.parametrize(("direction", "number"), [(DOWN, 0), (DOWN, 1), (UP, 0), (UP, 1)])
+def test_whoever_cuts_the_connection_loses_the_host(waiting: Waiting, direction: str, number: int) -> None:
+    def cut(way: str, at: int, record: bytes) -> list[tuple[str, bytes]] | None:
+        return None if (way, at) == (direction, number) else [(way, record)]
+
+    with through(waiting, cut):
+        code, _, err = waiting.end_saying()
+    assert code and "  n" in err, err
+
+
+def test_whoever_leaves_out_the_end_of_a_program_starts_nothing(waiting: Waiting) -> None:
+    def half(way: str, at: int, record: bytes) -> list[tuple[str, bytes]] | None:
+        if (way, at) != (DOWN, 0):
+            return [(way, record)] if not (way == DOWN and at) else None
+        return [(way, record[: len(record) // 2])]
+
+    with through(waiting, half):
+        code, out, err = waiting.end_saying()
+    assert (bool(code), out) == (True, []) and "no agent started there" in err, err

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from itertools import count
 
 DOWN, UP = "down", "up"  # to the caller, and to the host
 LINES = {DOWN: 1, UP: 2}  # of the proofs, before records begin
@@ -31,7 +32,7 @@ class Relay:
         self._server = socket.create_server(at, backlog=64)
         self.port: int = self._server.getsockname()[1]
         self.calls = 0
-        self.records = {DOWN: 0, UP: 0}
+        self.records = {DOWN: 0, UP: 0}  # of all calls
         self._threads = [threading.Thread(target=self._serve, daemon=True)]
         self._threads[0].start()
 
@@ -81,9 +82,9 @@ class Relay:
                 end.close()
 
     def _pass_records(self, direction: str, source: socket.socket, ends: dict[str, socket.socket]) -> None:
-        while True:
+        for number in count():
             record = _record(source)
-            passed = self._alter(direction, self.records[direction], record)
+            passed = self._alter(direction, number, record)
             self.records[direction] += 1
             if passed is None:
                 for end in ends.values():

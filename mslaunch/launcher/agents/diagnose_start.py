@@ -60,6 +60,12 @@ def unanswered(link: Link, printed: bytes) -> str:
 _MISSING = ("command not found", ": not found", "unknown command", "python3: no such file", "python: no such file")
 _KNOWN = (
     (
+        ("somebody in between has changed it",),  # `protocol.sealed_records`, of a program that was refused
+        "its agent was sent another program than mslaunch's: somebody in between has changed it",
+        "docs/security.md says who can be in between, and how to use SSH instead",
+        "connection",
+    ),
+    (
         ("mslaunch: python 2", "mslaunch: python 3"),  # the stub's own message
         "its Python is too old for the agent, which needs 3.8",
         "name a newer one with --agent-python",
