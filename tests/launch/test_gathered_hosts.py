@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,12 +40,31 @@ def test_ranks_of_all_hosts_meet_at_one_place(hosts: Hosts) -> None:
 
 def test_an_endpoint_with_a_name_is_reached_at_every_address(hosts: Hosts, tmp_path: Path) -> None:
     """As 127.0.1.1 may be that of a host's name on the host itself."""
+    words = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={NAME}:{hosts.port}", "--no-python", *SHOW]
+    env = environment(HOME=str(tmp_path), XDG_CONFIG_HOME="", OMP_NUM_THREADS="1")
+    for host in ("is_host=1", "is_host=0"):
+        hosts.jobs.append(Job(["--dialect", "torchrun", f"--rdzv-conf=join_timeout=30,{host}", *words], env))
+        if host == "is_host=1":
+            hosts.wait_listening()
+            socket.create_connection(("127.0.0.3", hosts.port), 30).close()
+    assert sorted(line for end in hosts.ends() for line in end.lines) == ["0 0 0 2 2 1", "1 0 1 2 2 1"]
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "LOCALHOST"])
+def test_the_endpoint_is_typed_alike_but_for_case(hosts: Hosts, tmp_path: Path, name: str) -> None:
+    """An address beside a name is another endpoint, since a proof for one must be worthless at all others."""
     words = ["--nnodes=2", "--rdzv-backend=c10d", "--no-python", *SHOW]
     env = environment(HOME=str(tmp_path), XDG_CONFIG_HOME="", OMP_NUM_THREADS="1")
-    for name, host in ((NAME, "is_host=1"), ("127.0.0.3", "is_host=0")):
-        meet = [f"--rdzv-endpoint={name}:{hosts.port}", f"--rdzv-conf=join_timeout=30,{host}"]
+    for typed, host in (("localhost", "is_host=1"), (name, "is_host=0")):
+        meet = [f"--rdzv-endpoint={typed}:{hosts.port}", f"--rdzv-conf=join_timeout=5,{host}"]
         hosts.jobs.append(Job(["--dialect", "torchrun", *meet, *words], env))
-    assert sorted(line for end in hosts.ends() for line in end.lines) == ["0 0 0 2 2 1", "1 0 1 2 2 1"]
+    first, second = hosts.ends()
+    if name == "LOCALHOST":
+        assert sorted(first.lines + second.lines) == ["0 0 0 2 2 1", "1 0 1 2 2 1"]
+    else:
+        assert (first.code, second.code, first.out + second.out) == (1, 1, b"")
+        assert "another job meets there" in second.err and "type --rdzv-endpoint" in second.err
+        assert "names another endpoint or --rdzv-id" in first.err
 
 
 def test_a_failure_on_one_host_ends_all_and_is_told_on_each(hosts: Hosts) -> None:
@@ -140,12 +160,15 @@ def test_hosts_that_do_not_come_are_counted(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "nnodes", "why"),
-    [(["--rdzv-id=k"], "2", "another job meets there"), ([], "3", "--nnodes is")],
+    ("words", "nnodes", "why", "there"),
+    [
+        (["--rdzv-id=k"], "2", "another job meets there", "names another endpoint or --rdzv-id"),
+        ([], "3", "--nnodes is", "--nnodes is"),
+    ],
     ids=["id", "nnodes"],
 )
 def test_a_line_that_differs_is_told_and_the_others_wait_on(
-    hosts: Hosts, words: list[str], nnodes: str, why: str
+    hosts: Hosts, words: list[str], nnodes: str, why: str, there: str
 ) -> None:
     hosts.start("--no-python", *SHOW)
     hosts.wait_listening()
@@ -153,7 +176,7 @@ def test_a_line_that_differs_is_told_and_the_others_wait_on(
     assert odd.code == 1 and why in odd.err and len(odd.err.splitlines()) <= 2 and not odd.out
     hosts.start("--no-python", *SHOW)
     ends = [hosts.jobs[0].end(), hosts.jobs[2].end()]
-    assert [end.code for end in ends] == [0, 0] and why in ends[0].err
+    assert [end.code for end in ends] == [0, 0] and there in ends[0].err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,14 @@ from pathlib import Path
 import pytest
 
 import mslaunch
-from mslaunch.host.own_addresses import addresses, is_loopback, source_address
+from mslaunch.host.own_addresses import (
+    addresses,
+    bare_address,
+    is_loopback,
+    leads_back,
+    network_stack,
+    source_address,
+)
 
 ROOT = Path(mslaunch.__file__).parents[1]
 
@@ -59,3 +68,41 @@ def test_the_interfaces_are_listed_without_the_package_collections() -> None:
         after = addresses()
     assert said.splitlines() == [" ".join(after), "", "MutableSequence"]
     assert "127.0.0.1" in after
+
+
+def test_an_address_leads_back_if_both_ends_have_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            assert leads_back(sock)
+        with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0)) as sock:
+            assert not leads_back(sock)
+
+
+def test_an_address_of_ipv4_leads_back_on_a_socket_of_ipv6() -> None:
+    with socket.socket(socket.AF_INET6) as server:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(("::", 0))
+        server.listen()
+        with socket.create_connection(("127.0.0.1", server.getsockname()[1])) as sock, server.accept()[0] as accepted:
+            assert leads_back(sock) and leads_back(accepted)
+            assert bare_address(accepted.getsockname()[0]) == bare_address(sock.getpeername()[0]) == "127.0.0.1"
+
+
+def test_an_address_without_its_interface() -> None:
+    assert [bare_address(text) for text in ("10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0", "fd00::1")] == [
+        "10.0.0.1", "10.0.0.1", "fe80::1", "fd00::1",
+    ]  # fmt: skip
+
+
+def test_a_network_stack_has_a_word_of_its_own() -> None:
+    word = network_stack()
+    assert word and word == network_stack() and not set(word) & set(" \n")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_another_namespace_is_another_network_stack() -> None:
+    show = "from mslaunch.host.own_addresses import network_stack; print(network_stack())"
+    done = subprocess.run(["unshare", "-n", sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() not in ("", network_stack())
