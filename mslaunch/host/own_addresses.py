@@ -15,15 +15,43 @@ _RTM_NEWADDR, _RTM_GETADDR, _REQUEST_DUMP = 20, 22, 0x301
 _IFA_ADDRESS, _IFA_LOCAL, _SCOPE_LINK = 1, 2, 253
 _HEAD = struct.Struct("=IHHIIBBBBI")  # nlmsghdr, ifaddrmsg
 _SECONDS = 2.0  # for an answer of the kernel, which has it at once
+_MAPPED = "::ffff:"  # an IPv4 address in a socket of IPv6
 
 
 def addresses() -> list[str]:
-    """The numeric addresses of this node's interfaces, loopback last; IPv6 without link-local ones."""
+    """The numeric addresses of this node's interfaces, IPv6 without link-local ones.
+
+    Addresses of bridges come late and loopback last: containers and virtual machines are behind most bridges, and other
+    hosts may have a bridge with the same address (docker0, virbr0).
+    """
     try:
         known = _of_interfaces()
     except OSError:
-        known = ["127.0.0.1"]
-    return sorted(dict.fromkeys(known), key=lambda address: (is_loopback(address), ":" in address))
+        known = [("127.0.0.1", 0)]
+    bridges = {index for index in dict(known).values() if _is_bridge(index)}
+    known.sort(key=lambda found: (is_loopback(found[0]), found[1] in bridges, ":" in found[0]))
+    return list(dict(known))
+
+
+def _is_bridge(index: int) -> bool:
+    """Whether the interface with this number is a bridge (Documentation/ABI/testing/sysfs-class-net of Linux)."""
+    import _socket
+
+    try:
+        return os.path.isdir(f"/sys/class/net/{_socket.if_indextoname(index)}/bridge")
+    except OSError:  # it has gone
+        return False
+
+
+def leads_back(sock: socket) -> bool:
+    """Whether a connection leads back to this host: both of its ends have the same address."""
+    return unmapped(sock.getsockname()[0]) == unmapped(sock.getpeername()[0])
+
+
+def unmapped(address: str) -> str:
+    """The address of a socket without its interface, and an IPv4 address without the prefix that it has in IPv6."""
+    address = address.partition("%")[0]
+    return address[len(_MAPPED) :] if address.startswith(_MAPPED) else address
 
 
 def is_loopback(address: str) -> bool:
@@ -31,10 +59,13 @@ def is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-def _of_interfaces() -> list[str]:
-    """What RTM_GETADDR tells; raises OSError.  (SIOCGIFCONF needs `array`, whose import costs 5 ms.)"""
+def _of_interfaces() -> list[tuple[str, int]]:
+    """Addresses and the numbers of their interfaces, by RTM_GETADDR; raises OSError.
+
+    (SIOCGIFCONF needs `array`, whose import costs 5 ms.)
+    """
     sock = socket(_AF_NETLINK, _SOCK_RAW, 0)
-    found: list[str] = []
+    found: list[tuple[str, int]] = []
     try:
         sock.settimeout(_SECONDS)
         sock.send(_HEAD.pack(_HEAD.size, _RTM_GETADDR, _REQUEST_DUMP, 1, 0, 0, 0, 0, 0, 0))
@@ -45,18 +76,18 @@ def _of_interfaces() -> list[str]:
     return found
 
 
-def _take(data: bytes, found: list[str]) -> bool:
+def _take(data: bytes, found: list[tuple[str, int]]) -> bool:
     """Add the addresses of one datagram; whether more are to come."""
     import _socket
 
     while len(data) >= _HEAD.size:
-        size, kind, _, _, _, family, _, _, scope, _ = _HEAD.unpack_from(data)
+        size, kind, _, _, _, family, _, _, scope, index = _HEAD.unpack_from(data)
         if kind != _RTM_NEWADDR:
             return False
         its = _attributes(data[_HEAD.size : size])
         address = its.get(_IFA_LOCAL) or its.get(_IFA_ADDRESS)  # where both are there, the second is the peer's
         if address and (family == _AF_INET or (family == _AF_INET6 and scope != _SCOPE_LINK)):
-            found.append(_socket.inet_ntop(family, address))
+            found.append((_socket.inet_ntop(family, address), index))
         data = data[max(size + 3 & ~3, _HEAD.size) :]
     return not data
 

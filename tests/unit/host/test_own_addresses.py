@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mslaunch
-from mslaunch.host.own_addresses import addresses, is_loopback, source_address
+from mslaunch.host.own_addresses import addresses, is_loopback, leads_back, source_address, unmapped
 
 ROOT = Path(mslaunch.__file__).parents[1]
 
@@ -59,3 +62,57 @@ def test_the_interfaces_are_listed_without_the_package_collections() -> None:
         after = addresses()
     assert said.splitlines() == [" ".join(after), "", "MutableSequence"]
     assert "127.0.0.1" in after
+
+
+@pytest.mark.parametrize(
+    ("address", "plain"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("fd00::ffff:1", "fd00::ffff:1"),
+        ("::1", "::1"),
+    ],
+)
+def test_an_address_of_a_socket_is_compared_as_one_writes_it(address: str, plain: str) -> None:
+    assert unmapped(address) == plain
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_connection_to_an_own_address_leads_back(family: socket.AddressFamily) -> None:
+    """At either end, one of which may be a socket of IPv6 with a mapped address."""
+    host = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}[family]
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        with socket.create_connection((host, server.getsockname()[1]), 5) as caller, server.accept()[0] as called:
+            assert leads_back(caller) and leads_back(called)
+
+
+def test_a_connection_between_two_addresses_does_not_lead_back() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with (
+            socket.create_connection(server.getsockname(), 5, ("127.0.0.3", 0)) as caller,
+            server.accept()[0] as called,
+        ):
+            assert not leads_back(caller) and not leads_back(called)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="needs root")
+def test_addresses_of_bridges_come_after_those_of_other_interfaces() -> None:
+    """The bridge comes first in the kernel's list."""
+    network = (
+        "mount -t sysfs sysfs /sys && ip link set lo up && ip link add docker0 type bridge && "
+        "ip addr add 172.17.0.1/16 dev docker0 && ip addr add fd00::17/64 dev docker0 nodad && "
+        "ip link add eth9 type veth peer name far && ip addr add 10.9.1.1/24 dev eth9 && "
+        "ip addr add fd00::9/64 dev eth9 nodad && "
+    )
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from mslaunch.host.own_addresses import addresses\n"
+        "print(*addresses())"
+    )
+    words = ["unshare", "-n", "-m", "sh", "-c", f'{network} exec "$@"', "sh"]
+    words += [sys.executable, "-I", "-S", "-c", code, str(ROOT)]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    if said.returncode:
+        pytest.skip(f"NOT TESTED, there are no bridges here: {said.stderr}")
+    assert said.stdout.split() == ["10.9.1.1", "fd00::9", "172.17.0.1", "fd00::17", "127.0.0.1", "::1"]
