@@ -42,6 +42,7 @@ class Link:
     def __init__(self, host):
         self.host = host
         self.plan = None
+        self.reached = None  # its answer to PROBE, if it is not that it reaches everything
         self._decoder = frames.Decoder()
         self._came = []
         self._answers = 0
@@ -94,7 +95,9 @@ class Link:
                 reserved = control.Reserved(tuple(range(20001, 20001 + count)), 20000, "t")
                 self.send(frames.RESERVED, payload=control.pack_record(reserved))
             elif frame.kind == frames.PROBE:
-                self.send(frames.REACHED, payload=control.pack_record(control.Reached(("127.0.0.1",))))
+                probe = control.unpack_record(control.Probe, frame.payload)
+                log("probe", addresses=probe.addresses)
+                self.send(frames.REACHED, payload=control.pack_record(self.reached or control.Reached(probe.addresses)))
             elif frame.kind == frames.KEYS and store_messages.unpack_keys(frame.payload).what == store_messages.SERVE:
                 self.write_key(store_messages.SERVED, 1024, "lo")
             elif frame.kind == frames.LAUNCH:
@@ -169,6 +172,21 @@ class Link:
 def well(link):
     """No attack: its ranks end well, as in every attack that goes unnoticed."""
     link.begin()
+    link.end_ranks()
+    link.follow()
+
+
+def addresses(link):
+    """HOSTILE_WORD: the launcher's address as it says, its own ones, and those that it says it reaches ("": nothing).
+
+    Lists have commas between them.
+    """
+    seen, own, reached, translated = (word.strip("-") for word in WORD.split(" "))
+    own, reached, translated = (tuple(filter(None, words.split(","))) for words in (own, reached, translated))
+    link.reached = control.Reached(reached, translated)
+    link.hello(addresses=own, seen_from=seen)
+    while link.plan is None:
+        link.receive()
     link.end_ranks()
     link.follow()
 
@@ -403,7 +421,7 @@ def _facts(frame):
         said = check_messages.ProgramFacts(0, EVIL, EVIL, EVIL, EVIL, EVIL, big, EVIL, EVIL, names, names)
         return check_messages.pack_programs([said])
     if word == check_messages.LISTEN:
-        return check_messages.pack_check(word, check_messages.Listening(1, "0" * 32, "0" * 32))
+        return check_messages.pack_check(word, check_messages.Listening(1, "0" * 32))
     if word == check_messages.MEASURE:
         lie = check_messages.LinkFacts("", EVIL, float("nan"), float("inf"), big, big)
         return check_messages.pack_check(word, lie)
@@ -441,6 +459,7 @@ ATTACKS = {
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
         published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise,
+        addresses,
     )
 }  # fmt: skip
 

@@ -108,7 +108,7 @@ class Startup:
         self._rendezvous.reserved(node, control.unpack_record(control.Reserved, frame.payload))
 
     def _on_reached(self, node: int, frame: frames.Frame) -> None:
-        self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload).addresses)
+        self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload))
 
     def _on_fits(self, node: int, frame: frames.Frame) -> None:
         head, _, devices = frame.payload.partition(b"\n")

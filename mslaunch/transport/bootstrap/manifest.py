@@ -47,6 +47,7 @@ CORE = (
     "mslaunch.host.system_files",
     "mslaunch.host.usable_cpus",
     "mslaunch.protocol",
+    "mslaunch.protocol.address_proof",
     "mslaunch.protocol.codec",
     "mslaunch.protocol.control",
     "mslaunch.protocol.frames",

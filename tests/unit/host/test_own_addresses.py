@@ -82,18 +82,21 @@ def test_an_address_of_a_socket_is_compared_as_one_writes_it(address: str, plain
 def test_a_connection_to_an_own_address_leads_back(family: socket.AddressFamily) -> None:
     """At either end, one of which may be a socket of IPv6 with a mapped address."""
     host = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}[family]
-    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
-        with socket.create_connection((host, server.getsockname()[1]), 5) as caller, server.accept()[0] as called:
-            assert leads_back(caller) and leads_back(called)
+    with (
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server,
+        socket.create_connection((host, server.getsockname()[1]), 5) as caller,
+        server.accept()[0] as called,
+    ):
+        assert leads_back(caller) and leads_back(called)
 
 
 def test_a_connection_between_two_addresses_does_not_lead_back() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with (
-            socket.create_connection(server.getsockname(), 5, ("127.0.0.3", 0)) as caller,
-            server.accept()[0] as called,
-        ):
-            assert not leads_back(caller) and not leads_back(called)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), 5, ("127.0.0.3", 0)) as caller,
+        server.accept()[0] as called,
+    ):
+        assert not leads_back(caller) and not leads_back(called)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="needs root")
