@@ -20,8 +20,6 @@ from mslaunch.protocol import control, frames
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_ADDRESSES = 256  # that HELLO names; a host with thousands of containers has more interfaces
-
 
 def agent_main(
     reader: int, writer: int, ssh: str = "", patience: float = 0, more: Callable[[], None] = lambda: None
@@ -76,7 +74,7 @@ def _say_hello(writer: int, environ: Mapping[str, str], ssh: str) -> str:
         found = list(dict.fromkeys([words[2], *found]))
     version = ".".join(map(str, sys.version_info[:3]))
     numbers = (os.getpid(), len(cpus), count_cores(cpus))
-    hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from, path)
+    hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[: control.ADDRESSES]), seen_from, path)
     said = frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello))
     try:
         while said:

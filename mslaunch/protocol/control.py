@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+ADDRESSES = 256  #: that HELLO names at most; a host with thousands of containers has more interfaces
+
+
 class Hello(NamedTuple):
     """An agent is there."""
 
