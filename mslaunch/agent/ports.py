@@ -9,79 +9,16 @@ from __future__ import annotations
 from mslaunch.agent import on_demand
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.free_ports import Listener
-from mslaunch.host.own_addresses import unmapped
-from mslaunch.protocol import address_proof, control, frames
+from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mslaunch.agent.launcher_link import AgentContext
+    from mslaunch.agent.reachability import TokenListener
     from mslaunch.datamodel.node_plan import ServicePlan
-    from mslaunch.faststd import socket
-    from mslaunch.runtime.loop import Loop
 
-CALLERS = 128  #: of a token listener: without a nonce, and with an answer
 _PAUSES = (0.02, 0.5)  # seconds between two looks at connections that do not count, at first and at most
-
-
-class TokenListener:
-    """Proves to the other agents that an address is this node's: it answers their nonces (`protocol.address_proof`)."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.token = address_proof.new_secret()
-        self._loop = loop
-        self._silent: dict[int, socket] = {}  # callers without a nonce yet, by descriptor, in the order of coming
-        self._answered: dict[int, socket] = {}
-        self._listener = Listener()
-        self._listener.listen()
-        self.port = self._listener.port
-        loop.reader(self._listener.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        try:
-            caller = self._listener.accept()
-        except OSError:
-            return
-        caller.setblocking(False)
-        fd = caller.fileno()
-        self._keep(self._silent, fd, caller)
-        self._loop.reader(fd, lambda: self._heard(fd))
-
-    def _heard(self, fd: int) -> None:
-        """Answer a nonce, and stay until the caller goes: it may want to know whose our end is."""
-        caller = self._silent[fd]
-        try:
-            nonce = caller.recv(address_proof.NONCE + 1)
-            known = len(nonce) == address_proof.NONCE
-            if known:
-                caller.send(address_proof.answer(self.token, nonce, unmapped(caller.getsockname()[0])))
-        except BlockingIOError:
-            return
-        except OSError:
-            known = False
-        if not known:
-            self._hang_up(self._silent, fd)
-            return
-        self._keep(self._answered, fd, self._silent.pop(fd))
-        self._loop.reader(fd, lambda: self._hang_up(self._answered, fd))
-
-    def _keep(self, callers: dict[int, socket], fd: int, caller: socket) -> None:
-        """Add a caller; of too many, the one that came first is hung up on."""
-        callers[fd] = caller
-        if len(callers) > CALLERS:
-            self._hang_up(callers, next(iter(callers)))
-
-    def _hang_up(self, callers: dict[int, socket], fd: int) -> None:
-        self._loop.reader(fd, None)
-        callers.pop(fd).close()
-
-    def close(self) -> None:
-        """No more proofs are needed."""
-        self._loop.reader(self._listener.fileno(), None)
-        self._listener.close()
-        for callers in (self._silent, self._answered):
-            while callers:
-                self._hang_up(callers, next(iter(callers)))
 
 
 class ServicePort:
@@ -191,6 +128,8 @@ class Ports:
                 self.held[held.port] = held
             wanted = control.PortRequest()
             if not address:
+                from mslaunch.agent.reachability import TokenListener
+
                 self._listener = TokenListener(self._context.loop)
                 port, token = self._listener.port, self._listener.token
         except OSError as error:

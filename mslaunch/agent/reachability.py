@@ -1,4 +1,4 @@
-"""The addresses of another node that are reachable from here: probes that want a proof of its agent (`ports`).
+"""The addresses at which nodes reach each other: a listener that proves them, and probes that want its proof.
 
 An address that leads back to this host counts only if a process of our own user answers there, for the nodes of a job
 may be one host: another user could listen at an address that many hosts have alike, as that of a bridge for containers.
@@ -10,6 +10,7 @@ import os
 
 from mslaunch.agent import on_demand
 from mslaunch.faststd import TYPE_CHECKING, socket
+from mslaunch.host.free_ports import Listener
 from mslaunch.host.own_addresses import is_loopback, leads_back, unmapped
 from mslaunch.protocol import address_proof
 from mslaunch.protocol.control import Reached
@@ -23,9 +24,70 @@ if TYPE_CHECKING:
     Need = Callable[[str, Callable[[], None]], None]  # `ModuleRequests.need`
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
+CALLERS = 128  #: of a token listener: without a nonce, and with an answer
 PROBE_SECONDS = 4.0  #: for all addresses together
 _SETTLE = 0.3  #: seconds that other addresses have after the first proved itself
 _TRANSLATED = 1.5  # the same after a translated one: a relay may be quicker than the host itself
+
+
+class TokenListener:
+    """Proves to the other agents that an address is this node's: it answers their nonces (`protocol.address_proof`)."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.token = address_proof.new_secret()
+        self._loop = loop
+        self._silent: dict[int, socket] = {}  # callers without a nonce yet, by descriptor, in the order of coming
+        self._answered: dict[int, socket] = {}
+        self._listener = Listener()
+        self._listener.listen()
+        self.port = self._listener.port
+        loop.reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            caller = self._listener.accept()
+        except OSError:
+            return
+        caller.setblocking(False)
+        fd = caller.fileno()
+        self._keep(self._silent, fd, caller)
+        self._loop.reader(fd, lambda: self._heard(fd))
+
+    def _heard(self, fd: int) -> None:
+        """Answer a nonce, and stay until the caller goes: it may want to know whose our end is."""
+        caller = self._silent[fd]
+        try:
+            nonce = caller.recv(address_proof.NONCE + 1)
+            known = len(nonce) == address_proof.NONCE
+            if known:
+                caller.send(address_proof.answer(self.token, nonce, unmapped(caller.getsockname()[0])))
+        except BlockingIOError:
+            return
+        except OSError:
+            known = False
+        if not known:
+            self._hang_up(self._silent, fd)
+            return
+        self._keep(self._answered, fd, self._silent.pop(fd))
+        self._loop.reader(fd, lambda: self._hang_up(self._answered, fd))
+
+    def _keep(self, callers: dict[int, socket], fd: int, caller: socket) -> None:
+        """Add a caller; of too many, the one that came first is hung up on."""
+        callers[fd] = caller
+        if len(callers) > CALLERS:
+            self._hang_up(callers, next(iter(callers)))
+
+    def _hang_up(self, callers: dict[int, socket], fd: int) -> None:
+        self._loop.reader(fd, None)
+        callers.pop(fd).close()
+
+    def close(self) -> None:
+        """No more proofs are needed."""
+        self._loop.reader(self._listener.fileno(), None)
+        self._listener.close()
+        for callers in (self._silent, self._answered):
+            while callers:
+                self._hang_up(callers, next(iter(callers)))
 
 
 class Prober:

@@ -87,12 +87,10 @@ def _ignore(*_: object) -> None:
 def _checked(hello: control.Hello) -> control.Hello:
     """Its numbers may become slots.  Other hosts are told to try its addresses, which may become parts of file names.
 
-    A name among them would make these hosts ask a name service, and a long list would use up their descriptors.
+    A name among them would make these hosts ask a name service.
     """
     if not (0 < hello.cores <= _CPUS and 0 < hello.cpus <= _CPUS and hello.pid > 0):
         raise WireError("it claims what no host has: cores, cpus, or the id of its process")
-    if len(hello.addresses) > control.ADDRESSES:
-        raise WireError(f"it names {len(hello.addresses)} addresses; {control.ADDRESSES} are the most")
     for address in (*hello.addresses, *filter(None, (hello.seen_from,))):
         if not _is_numeric(address):
             raise WireError(f"it says that its address is {address[:60]!r}, which is no IP address")

@@ -158,7 +158,8 @@ class Rendezvous:
         """The node's addresses, the most likely first.
 
         The address by which the user has named the services' host comes first, then the one to which ssh came, then
-        those at which most others see the launcher, then those of the interfaces.
+        those at which most others see the launcher, then those of the interfaces.  The others need a descriptor for
+        each, so there are no more than an agent names.
         """
         hello, seen = self._hellos[node], self._seen(node)
         own = hello.addresses
@@ -166,7 +167,7 @@ class Rendezvous:
         wanted = [named] if node == self._sought.service and named in own else []
         called = own[:1] if hello.seen_from and own and not is_loopback(own[0]) else ()
         known = sorted((address for address in own if address in seen), key=seen.count, reverse=True)
-        return list(dict.fromkeys([*wanted, *called, *known, *own]))
+        return list(dict.fromkeys([*wanted, *called, *known, *own]))[: control.ADDRESSES]
 
     def _seen(self, node: int) -> list[str]:
         """The launcher's address as each of the other hosts sees it; "" if a host does not know."""

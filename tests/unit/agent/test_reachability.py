@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.agent import ports, reachability
+from mslaunch.agent import reachability
 from mslaunch.agent.port_claims import claim
-from mslaunch.agent.ports import TokenListener
-from mslaunch.agent.reachability import Prober
+from mslaunch.agent.reachability import Prober, TokenListener
 from mslaunch.host import free_ports
 from mslaunch.host.free_ports import Listener
 from mslaunch.host.own_addresses import addresses
@@ -163,19 +162,19 @@ def test_whoever_says_something_else_hears_nothing(loop: Loop, listener: TokenLi
 
 def test_a_crowd_that_says_nothing_keeps_no_agent_out(loop: Loop, listener: TokenListener) -> None:
     crowd = []
-    for _ in range(2 * ports.CALLERS):
+    for _ in range(2 * reachability.CALLERS):
         crowd.append(socket.create_connection(("127.0.0.1", listener.port), 5))
         before = list(listener._silent.values())
         loop.run(lambda: list(listener._silent.values()) != before)  # noqa: B023
-        assert len(listener._silent) <= ports.CALLERS
+        assert len(listener._silent) <= reachability.CALLERS
     assert probe(loop, ["127.0.0.1"], listener.port, listener.token) == Reached(("127.0.0.1",))
     for caller in crowd:
         caller.close()
 
 
 def test_a_crowd_that_stays_after_its_answers_is_bounded(loop: Loop, listener: TokenListener) -> None:
-    crowd = [call(loop, listener, b"0" * address_proof.NONCE) for _ in range(ports.CALLERS + 8)]
-    assert all(said for _, said in crowd) and len(listener._answered) == ports.CALLERS
+    crowd = [call(loop, listener, b"0" * address_proof.NONCE) for _ in range(reachability.CALLERS + 8)]
+    assert all(said for _, said in crowd) and len(listener._answered) == reachability.CALLERS
     assert crowd[0][0].recv(1) == b"", "the oldest has made room"
     for caller, _ in crowd:
         caller.close()

@@ -307,15 +307,6 @@ def hello(*addresses: str, seen_from: str = "") -> bytes:
     return frames.encode(frames.HELLO, payload=control.pack_record(greeting))
 
 
-def test_a_host_has_no_more_addresses_than_an_agent_names(host: Host) -> None:
-    """The other hosts would need a descriptor for each."""
-    many = [f"10.0.{number >> 8}.{number & 255}" for number in range(control.ADDRESSES + 1)]
-    host.attach()
-    host.say(frames.MAGIC, hello(*many))
-    host.loop.run(lambda: bool(host.ends), 5)
-    assert "it names 257 addresses; 256 are the most" in traceback_of(host.ends[0])
-
-
 @pytest.mark.parametrize("address", ["10.0.0.1", "fd00::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fe80::1%br-x.7"])
 def test_addresses_are_numbers(host: Host, address: str) -> None:
     host.attach()

@@ -127,6 +127,14 @@ def test_candidates_in_their_order_and_once() -> None:
     assert lab.candidates()[:2] == ["172.17.0.1", "10.2.0.1"], "ssh came to the first one"
 
 
+def test_a_host_has_no_more_candidates_than_an_agent_names() -> None:
+    """The other hosts need a descriptor for each."""
+    own = tuple(f"10.0.{number >> 8}.{number & 255}" for number in range(2 * control.ADDRESSES))
+    lab = Lab(own, (), seen={1: own[-1]})
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.candidates() == [own[-1], *own[: control.ADDRESSES - 1]]
+
+
 @pytest.mark.parametrize(
     ("seen", "added"),
     [
