@@ -92,9 +92,10 @@ class Connection:
     def lost(self) -> str:
         """Why the connection ended; "" if unknown."""
         error = self.stream.error
-        if error:
+        if error and not self.stream.refused:
             return error.strerror or str(error)
-        return str(self.transport.farewell) or (self.below.lost() if self.below else "")
+        said = self.stream.refused or str(self.transport.farewell)
+        return said or (self.below.lost() if self.below else "")
 
     def cut(self) -> None:
         """Cut the lowest connection, without waiting for anybody: whoever sends or reads on any of them wakes."""
@@ -224,6 +225,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
         if below:
             there, here = (config.hostname, config.port), ("127.0.0.1", 0)  # RFC 4254, 7.2
             channel = below.transport.open_channel("direct-tcpip", there, here, timeout=deadline.left())
+            paramiko_transport.bound(channel, below.stream)
             stream = SocketStream(channel, deadline)
             arm(stream.close)
             return stream
@@ -256,6 +258,9 @@ def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadlin
         return transport
     transport.join(5)
     error = transport.get_exception()
+    if stream.refused:
+        todo = "Is that port one of sshd's, and does nothing in between change what passes?"
+        raise LinkError(f"key exchange: {stream.refused}", config.where, todo)
     if stream.late:
         stage = "key exchange" if transport.remote_version else "no SSH banner"
         raise _late(config, stage, deadline, stream)

@@ -30,8 +30,8 @@ DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as los
 class SocketStream:
     """The socket interface that `paramiko.Transport` needs, over a socket or a channel.
 
-    `late`: the deadline ended the stream.  `error`: the OSError that ended it.  `head`: the first bytes of the host,
-    for the message in case they are not SSH.
+    `late`: the deadline ended the stream.  `error`: the OSError that ended it.  `refused`: what its host sent that ends
+    the connection.  `head`: the first bytes of the host, for the message in case they are not SSH.
     """
 
     def __init__(self, carrier: Any, deadline: Deadline, child: ProxyChild | None = None) -> None:
@@ -41,6 +41,7 @@ class SocketStream:
         self.deadline: Deadline | None = deadline  # None: open, wait for ever
         self.late = False
         self.error: OSError | None = None
+        self.refused = ""
         self.head = b""
         self._ahead, self._at = b"", 0  # what was read ahead, and how much of it was taken
         self._room = WAITING
