@@ -18,12 +18,12 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, TOKEN
 from mslaunch.transport.bootstrap.command_lines import calling_script, file_argv
 from mslaunch.transport.call_back import CallListener, call_terms, reachable
-from mslaunch.transport.rsh_program import ended_within, last_words
+from mslaunch.transport.last_words import LastWords
+from mslaunch.transport.rsh_program import ended_within
 from mslaunch.transport.token_file import UNREADABLE, TokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import IO
 
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.request import LinkPolicy
@@ -76,30 +76,28 @@ class Task:
     ) -> None:
         """Run it; `held`: see `Way`.  Raises OSError."""
         import subprocess
-        import tempfile
 
         self.open: set[CallLink] = set()
         self.said = b""  # on standard output, the last of it
         self.limit: Timer | None = None
         self.ended: Callable[[], None] = lambda: None  # called when it has closed its output
-        self._noise: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the command)
-        self._last = b""
+        self._words = LastWords()
         self._loop = context.loop
         self._given = given if held else b""
         fd, self._input = os.pipe() if held else (_file_with(given), -1)
         self._output, ours = os.pipe()
         try:
             self._process = subprocess.Popen(
-                argv, stdin=fd, stdout=ours, stderr=self._noise, env=environ, cwd="/", start_new_session=True
+                argv, stdin=fd, stdout=ours, stderr=self._words.pipe, env=environ, cwd="/", start_new_session=True
             )
         except OSError:
             os.close(self._output)
             self._close_input()
-            self._noise.close()
             raise
         finally:
             os.close(fd)
             os.close(ours)
+            self._words.begin(self._loop)  # where there is no program, it ends at once
         self._loop.reader(self._output, self._read)
 
     def _read(self) -> None:
@@ -138,9 +136,7 @@ class Task:
 
     def noise(self) -> bytes:
         """The last 4 KiB of its standard error."""
-        if not self._noise.closed:
-            self._last = last_words(self._noise)
-        return self._last
+        return self._words.said()
 
     def leave(self, link: CallLink, killed: bool) -> None:
         """The agent has ended, or cannot be reached."""
@@ -151,11 +147,10 @@ class Task:
         """Wait so long for its end, and then kill it."""
         self._close_output()
         self._close_input()
-        if not ended_within(self._process, seconds):
+        if not ended_within(self._process, self._words, seconds):
             self._process.kill()
             self._process.wait()
-        self.noise()
-        self._noise.close()
+        self._words.close()
 
 
 class TasksStart:

@@ -137,7 +137,7 @@ def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
             from mslaunch.transport.bootstrap.command_lines import boot_argv
             from mslaunch.transport.rsh_program import ProcessLink
 
-            links.append(ProcessLink(node, boot_argv(sys.executable, context.policy.timeout)))
+            links.append(ProcessLink(node, boot_argv(sys.executable, context.policy.timeout), context.loop))
             links[-1].here = True
     for link in links:
         context.opened(link)

@@ -436,11 +436,20 @@ def noise(link):
     link.follow()
 
 
+def chatter(link):
+    """400 MiB on the standard error of what carries the link, in its own time; then it does what is asked."""
+    for _ in range(400):
+        os.write(2, b"x" * MIB)
+    log("said")
+    link.begin()
+    link.follow()
+
+
 ATTACKS = {
     attack.__name__: attack
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
-        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise,
+        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise, chatter,
     )
 }  # fmt: skip
 

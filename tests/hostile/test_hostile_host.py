@@ -23,6 +23,7 @@ HOSTILE = ROOT / "tests" / "hostile" / "hostile_host.py"
 #: one rank here, which stays until the file `go` exists, and one on the hostile host
 PAIR = ["localhost:1", "evil:1"]
 NORMAL_SIZE = 20  #: MiB that a launch takes which is not attacked; `test_an_honest_end` sees to it
+FEW = 4  #: MiB above that which what is dropped may cost
 NORMAL = 64  #: MiB above that which attacks may cost
 
 
@@ -246,6 +247,18 @@ def test_output_without_end_is_not_kept(launch: Launch, tmp_path: Path) -> None:
     ended = job.end()
     assert ended.code == 205 and "it goes on sending output though it was told to pause" in ended.err
     assert 10 < memory < NORMAL_SIZE + NORMAL
+
+
+def test_what_the_program_that_carries_it_says_without_end_is_not_kept(launch: Launch, tmp_path: Path) -> None:
+    """Neither in memory nor in a file that has no name."""
+    job = launch.begin("chatter", "", waits(tmp_path))  # type: ignore[attr-defined]
+    done = {"what": "done"}
+    memory = watch(job, lambda: done in launch.heard())  # type: ignore[attr-defined]
+    opened = [os.readlink(path) for path in Path(f"/proc/{job.pid}/fd").iterdir()]
+    assert not [name for name in opened if "(deleted)" in name or "memfd" in name], opened
+    job.send(signal.SIGTERM)
+    job.end()
+    assert 10 < memory < NORMAL_SIZE + FEW
 
 
 @pytest.mark.parametrize("frame", ["alive", "output", "lookup"])

@@ -103,6 +103,38 @@ def test_a_proxycommand_that_reads_nothing_while_it_writes(lab: SshLab, opener: 
             came += len(os.read(link.reader, 1 << 16))
 
 
+def deleted_files() -> set[str]:
+    """Files without a name that this process has open, with their numbers; pytest has some."""
+    opened = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return {name for name in map(os.readlink, opened) if "(deleted)" in name}
+
+
+def test_a_proxycommand_that_says_much_goes_on(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    """Its standard error is read while the connection is used, and while nothing comes; no file keeps it."""
+    host, said = lab.sshd(known=False), tmp_path / "said"
+    lab.known_hosts(f"inside {host.known_line.split(' ', 1)[1]}")
+    talk = tmp_path / "talk"
+    talk.write_text(f"#!/bin/sh\nhead -c 100000000 /dev/zero >&2\necho so much >&2\ntouch {said}\n")
+    talk.chmod(0o755)
+    program = tmp_path / "relay.py"
+    program.write_text(f"import subprocess\nsubprocess.Popen([{str(talk)!r}])")
+    program.write_text(program.read_text() + RELAY.format(host=host.address, port=host.port))
+    lab.config(f"Host node1\n HostKeyAlias inside\n ProxyCommand {sys.executable} {program}\n")
+    before = deleted_files()
+    link = opener("node1", "cat", b"first ")
+    assert read(link, 6) == b"first "
+    end = time.monotonic() + 30
+    while not said.exists():
+        assert time.monotonic() < end
+        select.select([], [], [], 0.01)
+    write(link, b"second")
+    assert read(link, 6) == b"second"
+    assert deleted_files() == before
+    link.close()
+    assert link.wait(5)
+    assert link.noise().endswith(b"so much\n")
+
+
 def test_a_proxycommand_that_takes_nothing_more_can_be_left(
     lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
