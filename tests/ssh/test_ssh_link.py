@@ -201,6 +201,20 @@ def test_an_unread_link_stops_the_host_and_holds_no_memory(
     assert mark.read_text() == "done\n"
 
 
+def test_a_host_takes_what_it_is_sent_while_nothing_of_its_own_is_read(lab: SshLab, opener: Opener) -> None:
+    """It fills its window first, and says when it takes more on the same connection."""
+    size = 20 << 20
+    link = opener(lab.sshd(), f"cat /dev/zero & head -c {size} >/dev/null; kill $!")
+    assert read(link, 1) == b"\0"
+    os.set_blocking(link.writer, False)
+    left = size
+    while left:
+        _, writable, _ = select.select([], [link.writer], [], 10)
+        assert writable, f"{left} bytes were not taken"
+        left -= os.write(link.writer, bytes(min(left, 1 << 16)))
+    assert set(read(link)) == {0}
+
+
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
