@@ -689,6 +689,7 @@ SLEEPERS = {
     "agent/agents.py": "looks again and again, with a bound, for processes that are not our children",
     "agent/test_agent.py": "looks again and again, with a bound, at another process's signal mask",
     "frameworks/horovod_client.py": "asks again as Horovod's client does, with its pauses",
+    "hostile/hostile_host.py": "a host that reads nothing, or slowly, is what others are to put up with",
     "ssh/test_ssh_reach.py": "looks again and again, with a bound, for a process that tells nobody of its end",
 }
 

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
@@ -45,6 +46,7 @@ class Link:
         self._decoder = frames.Decoder()
         self._came = []
         self._answers = 0
+        self.pause = 0.0  # before each read
         self.write(f"\0{program_request.ASKS}of no kind\n".encode())
         size = b""
         while not size.endswith(b"\n"):
@@ -54,6 +56,7 @@ class Link:
             left -= len(self._read(left))
 
     def _read(self, size=1 << 16):
+        time.sleep(self.pause)
         data = os.read(0, size)
         if not data:
             raise Gone
@@ -308,6 +311,125 @@ def unread(link):
     link.follow()
 
 
+def sleep(link):
+    """Read nothing until the launcher has hung up."""
+    log("sleeps")
+    while True:
+        link.send(frames.ALIVE)
+        time.sleep(0.2)
+
+
+def unread_gathers(link):
+    """Collectives of its own rank alone, which are complete at once: what comes back is not read."""
+    link.begin()
+    part = mpi.Gathering("pmi fence", (link.member,), (os.urandom(15 * MIB),))
+    frame = frames.encode(frames.GATHER, payload=mpi.pack_with_blobs(part))
+    for _ in range(100):
+        link.write(frame)
+    sleep(link)
+
+
+def unread_questions(link):
+    """Questions about its own rank, which it answers at length itself; neither is read."""
+    link.begin()
+    for number in range(1, 100):
+        link.ask("modex", number, of=[link.member])
+        answer = mpi.Answer(number, blobs=(bytes(15 * MIB),))
+        link.send(frames.REPLY, payload=mpi.pack_with_blobs(answer))
+    sleep(link)
+
+
+def unread_lookups(link):
+    """A thousand lookups wait for one name, whose value of 8 MiB is published then."""
+    link.begin()
+    for number in range(1000):
+        link.ask("lookup", number, names=["name"], wait=["yes"])
+    link.ask("publish", 1000, (os.urandom(8 * MIB - 1000),), names=["name"])
+    sleep(link)
+
+
+def unread_spawns(link):
+    """As many ranks as there are slots, one by one, and then many more."""
+    link.begin()
+    link.send(frames.JOINED, link.rank, b"PMI-1")
+    for number in range(3000):
+        link.ask_spawn("true", number=number)
+    sleep(link)
+
+
+def unread_writes(link):
+    """A name in the key store that comes and goes, of which all hosts are told."""
+    link.begin()
+    name = f"set/{'x' * 390}"
+    put = store_messages.StoreMessage(store_messages.PUT, 1, name, store_messages.compressed(b"x"))
+    delete = store_messages.StoreMessage(store_messages.DELETE, 2, name)
+    both = b"".join(frames.encode(frames.WRITE, payload=message.pack()) for message in (put, delete))
+    for _ in range(2000):
+        link.write(both * 100)
+    sleep(link)
+
+
+def pair(link):
+    """Two of them: `evil1` takes part in many collectives and reads nothing, `evil2` completes them at length."""
+    link.begin()
+    long = os.urandom(15 * MIB) if link.host == "evil2" else b""
+    for _ in range(100):
+        part = mpi.Gathering("pmi fence", (link.plan.world.name,), (long,))
+        link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+        if long:
+            link.receive()
+    sleep(link)
+
+
+def slow(link):
+    """No attack: it takes all, in more time than a lease, and asks for more meanwhile."""
+    link.begin()
+    part = mpi.Gathering("pmi fence", (link.member,), (os.urandom(15 * MIB),))
+
+    def ask():
+        for number in range(4):
+            link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+            link.ask("lookup", number, names=["nothing"], wait=[])
+
+    asks = threading.Thread(target=ask)
+    asks.start()
+    link.pause = 0.01
+    came = []
+    while came.count(frames.RELEASE) < 4 or came.count(frames.ANSWER) < 4:
+        frame = link.receive()
+        came += [frame.kind] if frame.kind in (frames.RELEASE, frames.ANSWER) else []
+    asks.join()
+    link.pause = 0.0
+    log("took", kinds=came)
+    link.end_ranks()
+    link.follow()
+
+
+def asleep(link):
+    """No attack: it is suspended while much waits for it, until the file that HOSTILE_WORD names is there."""
+    link.begin()
+    part = mpi.Gathering("pmi fence", (link.member,), (os.urandom(15 * MIB),))
+    frame = frames.encode(frames.GATHER, payload=mpi.pack_with_blobs(part))
+
+    def ask():
+        for _ in range(4):
+            link.write(frame)
+
+    asks = threading.Thread(target=ask)
+    asks.start()
+    log("sleeps")
+    while not os.path.exists(WORD):
+        time.sleep(0.05)
+    came = []
+    while came.count(frames.RELEASE) < 4:
+        frame_down = link.receive()
+        came.append(frame_down.kind)
+    asks.join()
+    log("took", kinds=came)
+    link.end_ranks()
+    link.follow()
+
+
 def parts(link):
     """The same part again and again, unread."""
     link.begin()
@@ -450,6 +572,7 @@ ATTACKS = {
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
         published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise, chatter,
+        unread_gathers, unread_questions, unread_lookups, unread_spawns, unread_writes, pair, slow, asleep,
     )
 }  # fmt: skip
 

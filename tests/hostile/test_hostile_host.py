@@ -197,7 +197,6 @@ def test_a_spawn_gives_it_no_line_of_a_file(launch: Launch, tmp_path: Path, key:
         ("many_gathers", "its collectives that are not complete are more than"),
         ("nuls", "it sent a frame of kind 71 with 41943040 bytes; 65536 are the most"),
         ("words", "a control frame has more than 262144 words"),
-        ("unread", "it asks, and does not read the answers"),
         ("parts", "it asked for a part that it has"),
         ("traces", "it sent a frame of kind 74 about a process (1)"),
         ("code", "it sent a frame of kind 71 about a process (1)"),
@@ -216,6 +215,77 @@ def test_its_link_ends_before_it_fills_the_launcher(launch: Launch, tmp_path: Pa
     assert why in found.ended.err
     assert "Traceback" not in found.ended.err
     assert found.memory < NORMAL_SIZE + NORMAL
+
+
+UNREAD = "it has read nothing for "
+#: signs of life come all the while, so the lease alone would not end it
+QUICK = ["--lease", "2", "--heartbeat", "0.5"]
+HOROVOD = ["--horovod", "gloo"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ("unread", []),
+        ("unread_gathers", []),
+        ("unread_questions", []),
+        ("unread_lookups", []),
+        ("unread_writes", HOROVOD),
+    ],
+)
+def test_a_host_that_asks_and_reads_nothing(launch: Launch, tmp_path: Path, attack: str, words: list[str]) -> None:
+    """It is not read any more once enough waits for it, and given up after a lease."""
+    found = launch(attack, "", [*QUICK, *words, *waits(tmp_path)])
+    assert found.ended.code == 205, found.ended.err
+    assert UNREAD in found.ended.err and "MiB that wait for it" in found.ended.err
+    assert found.memory < NORMAL_SIZE + NORMAL
+
+
+def test_two_hosts_one_of_which_makes_the_launcher_keep_what_the_other_does_not_read(
+    launch: Launch, tmp_path: Path
+) -> None:
+    words = [*QUICK, "-n", "2", *program("wait", tmp_path / "go")]
+    found = launch("pair", "", words, ["evil1:1", "evil2:1"])
+    assert found.ended.code == 205, found.ended.err
+    assert UNREAD in found.ended.err and "evil1" in found.ended.err
+    assert "evil2" not in found.ended.err, "the one that waits for it is not to blame"
+    assert found.memory < NORMAL_SIZE + 2 * NORMAL
+
+
+def test_ranks_that_a_host_spawns_without_reading_of_them(launch: Launch, tmp_path: Path) -> None:
+    words = ["--spawn", "yes", "-n", "1", "true"]
+    job = launch.begin("unread_spawns", "", words, ["evil:1000"])  # type: ignore[attr-defined]
+    sleeps = {"what": "sleeps"}
+    memory = watch(job, lambda: sleeps in launch.heard())  # type: ignore[attr-defined]
+    job.send(signal.SIGKILL)
+    job.end()
+    assert 10 < memory < NORMAL_SIZE + NORMAL
+
+
+def test_a_host_that_takes_much_slowly_is_kept(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    found = launch("slow", "", [*QUICK, *waits(tmp_path)])
+    assert found.ended.code == 0, found.ended.err
+    assert [len(said["kinds"]) for said in found.all("took")] == [8]
+
+
+def test_a_suspended_host_is_kept_without_a_lease(launch: Launch, tmp_path: Path) -> None:
+    """The other host's input and output go on meanwhile."""
+    words = ["--lease", "0", "--map-by", "node", "-n", "2", "cat"]
+    how = {"stdin": subprocess.PIPE}
+    job = launch.begin("asleep", str(tmp_path / "awake"), words, **how)  # type: ignore[attr-defined]
+    sleeps = {"what": "sleeps"}
+    wait_until(lambda: sleeps in launch.heard())  # type: ignore[attr-defined]
+    assert job.process.stdin
+    for count in range(1, 20):
+        os.write(job.process.stdin.fileno(), b"ping\n")
+        job.expect(b"ping", count)
+    assert memory_of(job.pid) < NORMAL_SIZE + NORMAL
+    (tmp_path / "awake").touch()
+    job.process.stdin.close()
+    job.process.stdin = None
+    ended = job.end()
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize(

@@ -87,3 +87,25 @@ def _readable(data: bytes) -> str:
 def _quoted(said: str, lines: int = 6) -> str:
     kept = [line for line in said.splitlines() if line.strip()][-lines:]
     return "it printed:\n" + "\n".join(f"  | {line[:_LONGEST]}" for line in kept) if kept else ""
+
+
+# --- links of agents that have answered
+
+
+def fault(text: str, host: str) -> LinkError:
+    """What FAULT says: a traceback, or a sentence."""
+    crash = text.startswith("Traceback")
+    return LinkError("internal error in the agent (please report this)", host, text) if crash else LinkError(text, host)
+
+
+def given_up(seconds: int, host: str) -> LinkError:
+    """An agent has not heard of the launcher for so long."""
+    what = f"its agent heard nothing from mslaunch for {seconds} s, and has ended its part"
+    todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
+    return LinkError(what, host, todo)
+
+
+def unread(size: int, seconds: float, host: str) -> LinkError:
+    """An agent has read nothing for so long of so many bytes."""
+    what = f"it has read nothing for {seconds:.3g} s of the {size >> 20} MiB that wait for it"
+    return LinkError(what, host, "is its network up, and is its agent stopped?  --lease S allows for more time.")
