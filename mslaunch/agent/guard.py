@@ -19,6 +19,8 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mslaunch.agent.mpi.shm_cleanup import SharedFile
+
 _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
 _STOPPED = 60.0  # seconds that an agent may be stopped at most before it has said how long
@@ -125,7 +127,7 @@ def kill_marked(mark: str) -> int:
     from mslaunch.agent.mpi.shm_cleanup import held, remove
     from mslaunch.host import processes
 
-    shared: set[bytes] = set()
+    shared: set[SharedFile] = set()
     killed = processes.kill_marked(mark, lambda pids: shared.update(held(pids)))
     remove(shared)
     return killed
@@ -191,7 +193,7 @@ def _end_orphans() -> None:
 
     Processes of another user cannot be killed, and are left.  Shared memory of those that are killed is removed.
     """
-    shared: set[bytes] = set()
+    shared: set[SharedFile] = set()
     try:
         _end_all(shared)
     finally:
@@ -201,7 +203,7 @@ def _end_orphans() -> None:
             remove(shared)
 
 
-def _end_all(shared: set[bytes]) -> None:
+def _end_all(shared: set[SharedFile]) -> None:
     """Add the files in shared memory of whoever is killed to `shared`."""
     while True:  # an empty list of children is no proof that there are none: only ECHILD from waitpid is
         try:

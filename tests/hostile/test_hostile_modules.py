@@ -1,8 +1,8 @@
 """Another user puts modules into the working directory: no interpreter that we start for our own purposes takes them.
 
 The directory is like /tmp, and a job may be started there.  It has a file for each name of the standard library, and a
-MindSpore; each says so in a file if it is run.  What the job itself imports from there is its own affair, and what --check
-finds must be what the job would find.
+MindSpore; each says so in a file if it is run.  What the job itself imports from there is its own affair, and --check
+must find what the job would find.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.mpi.mpi_servers import MpiServer, MpiServers, Send
     from mslaunch.agent.mpi.protocols import Offer
+    from mslaunch.agent.mpi.shm_cleanup import SharedFile
     from mslaunch.datamodel.node_plan import World
     from mslaunch.runtime.loop import Loop, Timer
 
@@ -54,7 +55,7 @@ class MpiWireUp:
         self._joined: dict[int, str] = {}  # ranks that contacted us -> the protocol they speak
         self._sockets: dict[int, PmiSocket] = {}
         self._failing: dict[int, Timer] = {}  # ranks that have failed, and may be started again
-        self._shared: set[bytes] = set()  # files of ranks that may not remove them
+        self._shared: set[SharedFile] = set()  # files of ranks that may not remove them
         self._singletons: Any = None  # a `SingletonWatch`
         self._watched = False  # or it is on its way
         self._servers: MpiServers | None = None  # made for the first that is started

@@ -194,6 +194,7 @@ PARTS = {
     ),
     "agent.stack_traces": (
         "mslaunch.agent.stack_traces",
+        "mslaunch.agent.trusted_path",
     ),
     "host.connection_owners": (
         "mslaunch.host.connection_owners",
