@@ -1,7 +1,8 @@
 """The program file of an app context on this host, and why one cannot be run.
 
 A program without a slash is looked for, in this order (as mpirun 4.1.4), in the directories of --path, in the PATH that
-the rank will see, and in the working directory.
+the rank will see, and in the working directory.  Unlike mpirun's, the working directory does not count if others can
+write there: whoever puts a file of a misspelt name into /tmp would have it run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.system_files import head_of
+from mslaunch.host.system_files import head_of, who_else
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,17 +52,28 @@ def find_program(name: str, path: str, wdir: str, todo: str = "give its whole pa
     if "/" in name:
         _check(os.path.join(wdir, name), name)
         return name
-    refused = ""
-    for folder in [*path.split(":"), wdir]:
+    refused, folders = "", path.split(":")
+    where = f"the PATH of the ranks there is {path}" if path else "the ranks there have no PATH"
+    for folder in [*folders, wdir]:
         candidate = os.path.join(wdir, folder, name)
         if os.path.isfile(candidate):
             if os.access(candidate, os.X_OK):
+                if candidate == os.path.join(wdir, name) and wdir not in folders:  # an empty entry is often a mistake
+                    _require_private(candidate, name, wdir, where)
                 return candidate
             refused = refused or candidate
     if refused:
         _check(refused, name)
-    where = f"the PATH of the ranks there is {path}" if path else "the ranks there have no PATH"
     raise LaunchError(f"the program {name!r} was not found", todo=f"{where}\n{todo}", code=EXIT_NOT_FOUND)
+
+
+def _require_private(path: str, name: str, wdir: str, where: str) -> None:
+    """Raise if others could have put a program there that is in no PATH and would be run all the same, or change it."""
+    for at in (wdir, path):
+        who = who_else(os.stat(at))
+        if who:
+            what = f"the program {name!r} is not in PATH, and {path} is not run, since {who} can write to {at}"
+            raise LaunchError(what, todo=f"type ./{name} if you mean that file\n{where}", code=EXIT_NOT_FOUND)
 
 
 def _check(path: str, name: str) -> None:

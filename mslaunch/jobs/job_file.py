@@ -54,6 +54,10 @@ def _process(value: object) -> bool:
     return isinstance(pid, int) and 0 < pid < _PID and all(map(_text, rest))
 
 
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _code(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < 256
 
@@ -70,7 +74,7 @@ _REQUIRED: dict[str, Callable[[object], bool]] = {
 }  # fmt: skip
 _OPTIONAL: dict[str, Callable[[object], bool]] = {
     "running": _number, "ended": _number, "code": _code, "how": _text, "block": _text, "waiting": _text,
-    "program": _text, "layouts": _layouts,
+    "program": _text, "layouts": _layouts, "whole": _flag,
 }  # fmt: skip
 _AT_THE_END = {"ended", "how"}  #: facts that come with `code`
 
