@@ -129,6 +129,9 @@ class MpiWireUp:
             self._need(server_module("pmi"), self._start_pmi)
         server = self._running().get("pmi")
         if server:
+            stranger = self._sockets[rank].stranger
+            if stranger is not None:
+                server.distrust(rank, stranger)
             server.feed(rank, data)
         return not data or server is not None
 
