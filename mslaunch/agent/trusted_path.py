@@ -16,8 +16,8 @@ _LINKS = 40  # that a path may lead through, as in the kernel: path_resolution(7
 def is_trusted(path: str) -> bool:
     """Whether no other user can change the file of an absolute path, or exchange it, a directory or a link above it.
 
-    Others can put entries into a directory with the sticky bit, such as /tmp, but cannot exchange ours.  An entry of
-    root's there may be a hard link that somebody else has made.
+    Others can put entries into a directory with the sticky bit, such as /tmp, but cannot exchange ours: so it may be
+    above the file's own directory if we own what lies in it.  A file of root's there may be somebody else's hard link.
     """
     try:
         return _leads_where_we_say(path)
@@ -37,7 +37,7 @@ def _leads_where_we_say(path: str) -> bool:
             found = os.lstat(at)
             continue
         entry = os.lstat(os.path.join(at, part))
-        if who_else(found) and entry.st_uid != os.geteuid():
+        if who_else(found) and (entry.st_uid != os.geteuid() or stat.S_ISREG(entry.st_mode)):
             return False
         if not stat.S_ISLNK(entry.st_mode):
             at, found = os.path.join(at, part), entry

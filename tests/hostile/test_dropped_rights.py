@@ -78,10 +78,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], bool]] = {
     "folder of another user": (lambda a: os.chown(a / "b", UID, UID), False),
     "folder for a group to write": (lambda a: (os.chown(a / "b", 0, UID), (a / "b").chmod(0o775)), False),
     "folder for all to write": (lambda a: (a / "b").chmod(0o777), False),
-    "folder for all, sticky": (lambda a: (a / "b").chmod(0o1777), True),
+    "folder for all, sticky": (lambda a: (a / "b").chmod(0o1777), False),
     "folder of another user's, sticky": (lambda a: ((a / "b").chmod(0o1777), os.chown(a / "b", UID, UID)), False),
     "folder above of another user": (lambda a: os.chown(a, UID, UID), False),
     "folder above for all": (lambda a: a.chmod(0o777), False),
+    "folder above for all, sticky": (lambda a: a.chmod(0o1777), True),
     "a link of ours": (lambda a: ((a / "b").rename(a / "c"), (a / "b").symlink_to("c")), True),
     "a link of another user": (
         lambda a: ((a / "b").rename(a / "c"), (a / "b").symlink_to("../a/c"), os.lchown(a / "b", UID, UID)),
