@@ -14,7 +14,7 @@ import os
 
 from mslaunch.agent.ranks.programs_of_shells import held_back
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
-from mslaunch.agent.trusted_path import is_trusted
+from mslaunch.agent.ranks.trusted_path import is_trusted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.processes import is_ours, link, numbers, stat_fields
 from mslaunch.host.system_files import head_of

@@ -22,8 +22,8 @@ from other_user import BOUND, UID, as_user, interpreter
 
 from mslaunch.agent.mpi import shm_cleanup
 from mslaunch.agent.ranks import session_dir
+from mslaunch.agent.ranks.trusted_path import is_trusted
 from mslaunch.agent.services.mindspore_scheduler import SchedulerCommands, find_interpreter
-from mslaunch.agent.trusted_path import is_trusted
 from mslaunch.host.processes import is_ours
 
 pytestmark = pytest.mark.usefixtures("second_user")

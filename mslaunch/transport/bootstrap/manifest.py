@@ -193,8 +193,8 @@ PARTS = {
         "mslaunch.host.listeners",
     ),
     "agent.stack_traces": (
+        "mslaunch.agent.ranks.trusted_path",
         "mslaunch.agent.stack_traces",
-        "mslaunch.agent.trusted_path",
     ),
     "host.connection_owners": (
         "mslaunch.host.connection_owners",
