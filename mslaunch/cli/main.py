@@ -188,13 +188,14 @@ def _require_end(option: str, words: Sequence[str]) -> None:
 
 def _run(argv: Sequence[str], called: str) -> int:
     name, equals, value = argv[0].partition("=") if argv else ("", "", "")
-    if name == "--rerun":
+    if name in ("--rerun", "--rerun-untrusted"):
         from mslaunch.cli.actions import rerun
 
         words = [value, *argv[1:]] if equals else argv[1:]
-        argv, called = rerun.command_line(
-            words, os.environ, lambda *line: parse(line[0], os.environ, _read_text, line[1])
+        argv, called, shown = rerun.command_line(
+            name, words, os.environ, lambda *line: parse(line[0], os.environ, _read_text, line[1])
         )
+        _write_error(f"mslaunch: {name} {shown}\n", "notice", argv)
     request = parse(argv, os.environ, _read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n", "notice", argv)

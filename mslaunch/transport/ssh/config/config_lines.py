@@ -136,14 +136,14 @@ def read_config(path: str, guarded: bool) -> str:
         if status.st_uid not in (0, os.getuid()):
             todo = f"It belongs to user {status.st_uid}, who could name a command to run as you."
             raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
-        if status.st_mode & 0o002 or (status.st_mode & 0o020 and not _private_group(status.st_gid)):
+        if status.st_mode & 0o002 or (status.st_mode & 0o020 and not private_group(status.st_gid)):
             todo = f"Others can write it, and could name a command to run as you: chmod go-w {path}"
             raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
 
     return read_bytes(path, check=check if guarded else None).decode("utf-8", "surrogateescape")
 
 
-def _private_group(gid: int) -> bool:
+def private_group(gid: int) -> bool:
     """Whether the group is the user's own and has no other member: Debian's umask 002, and Debian's ssh, allow that."""
     try:
         me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
