@@ -21,11 +21,24 @@ EXIT_LOST = 205  #: the agent of a host was lost while ranks ran (as mpirun)
 EXIT_UNREACHED = 255  #: a host could not be reached (as ssh)
 
 _ENOENT = 2
+_SENTENCE, _LINE, _LINES = 1000, 200, 8  # characters of what a host calls an error, of its other lines; their number
 
 
 def printable(text: str) -> str:
     """`text` for a terminal: what is neither printable nor a blank becomes "?", since it may come from another host."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
+def quoted_lines(text: str, most: int = _LINES) -> list[str]:
+    """The last lines of what another host has said, marked as such: none of them can be taken for one of ours."""
+    lines = [line for line in printable(text).splitlines() if line.strip()]
+    return [f"| {line[:_LINE]}" for line in lines[-most:]]
+
+
+def sentence_of(text: str) -> tuple[str, list[str]]:
+    """What a host calls an error: one line, and its other lines as `quoted_lines`."""
+    first, _, rest = printable(text.strip("\n")).partition("\n")
+    return first[:_SENTENCE], quoted_lines(rest) if rest else []
 
 
 def reason(error: OSError) -> str:
@@ -57,8 +70,9 @@ class LaunchError(Exception):
         self.code = code
 
     def __str__(self) -> str:
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        return printable("\n".join([head, *("  " + line for line in self.todo.splitlines())]))
+        head, *more = (f"{self.where}: {self.what}" if self.where else self.what).split("\n")
+        lines = [*(f"| {line}" for line in more), *self.todo.splitlines()]
+        return printable("\n".join([head, *("  " + line for line in lines)]))
 
 
 def no_memory() -> LaunchError:
@@ -85,11 +99,14 @@ class WireError(LaunchError):
 
 
 class LinkError(LaunchError):
-    """A host could not be reached, or its agent did not start."""
+    """A host could not be reached, or its agent did not start; `what` may be that host's words."""
 
     passing = ""  #: why another try may do: it may only be starting
 
     def __init__(self, what: str, where: str = "", todo: str = "", code: int = EXIT_UNREACHED) -> None:
+        if "\n" in what or len(what) > _SENTENCE:
+            what, more = sentence_of(what)
+            todo = "\n".join([*more, *filter(None, [todo])])
         super().__init__(what, where, todo, code)
 
 

@@ -99,7 +99,7 @@ def write_facts(folder: int, facts: dict[str, Any]) -> None:
     """Put them in the place of what the file says.  Raises OSError."""
     import json
 
-    text = json.dumps(facts, indent=1).encode()
+    text = json.dumps(facts, indent=1).replace("\x7f", "\\u007f").encode()
     with open(os.open(_NEW, _OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
         file.write(text)
     os.rename(_NEW, NAME, src_dir_fd=folder, dst_dir_fd=folder)

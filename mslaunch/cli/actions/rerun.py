@@ -68,13 +68,12 @@ def _shown(name: str, words: Sequence[str], place: str) -> str:
     """The line as one would type it, whole, since it runs next; what acts on terminals is escaped."""
     import shlex
 
-    from mslaunch.reports.record_fields import visible
-
-    line, folder = (
-        visible(text, len(text)).replace("\n", "\\n")
-        for text in (" ".join(map(shlex.quote, [name, *words])), shlex.quote(place))
-    )
+    line, folder = _visible(" ".join(map(shlex.quote, [name, *words]))), _visible(shlex.quote(place))
     return f"runs, in {folder}:\n  {line}"
+
+
+def _visible(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def _record(option: str, path: str) -> dict[str, Any]:

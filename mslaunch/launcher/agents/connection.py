@@ -70,12 +70,6 @@ def meaningless(frame: frames.Frame) -> WireError:
     return WireError(f"it sent a frame of kind {frame.kind} about a process ({frame.rank}) that it does not run")
 
 
-def _fault(text: str, host: str) -> LinkError:
-    """What FAULT says: a traceback, or a sentence."""
-    crash = text.startswith("Traceback")
-    return LinkError("internal error in the agent (please report this)", host, text) if crash else LinkError(text, host)
-
-
 def _refuse(frame: frames.Frame) -> None:
     raise meaningless(frame)
 
@@ -228,8 +222,10 @@ class AgentConnection:
                 if self.ended:
                     return
                 if frame.kind == frames.FAULT:
+                    from mslaunch.launcher.agents.diagnose_start import fault
+
                     self.crashed = True
-                    self._end(_fault(frame.payload.decode("utf-8", "replace"), self.node.name))
+                    self._end(fault(frame.payload.decode("utf-8", "replace"), self.node.name))
                     return
                 self._receive(frame)
         except WireError as error:
@@ -352,6 +348,10 @@ class JobAgents:
     def host(self, node: int) -> str:
         """The name of a node."""
         return self._by_node[node].node.name
+
+    def local(self, node: int) -> bool:
+        """Whether the agent of a node is a child of ours."""
+        return self._by_node[node].node.local
 
     def crashed(self, node: int) -> bool:
         """The agent of a node sent a traceback of its own."""

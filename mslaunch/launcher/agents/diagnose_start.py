@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import LinkError, printable
+from mslaunch.errors import LinkError, printable, quoted_lines
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.transport.fork import LIMITS
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _EAGAIN = 11
 _LONGEST = 200  # letters of a line that a host has said
+_TRACEBACK = 60  # lines
 
 
 class NoAgentError(LinkError):
@@ -49,6 +50,14 @@ def explain(link: Link, printed: bytes) -> LinkError:
     ended = f" (its shell ended with status {status})" if status is not None else ""
     todo = "a start-up file of its login shell may end the shell, or read what was meant for the agent"
     return LinkError(f"it accepted the login, but no agent started there{ended}", host, todo)
+
+
+def fault(text: str, host: str) -> LinkError:
+    """The error for an agent that cannot go on (FAULT): it has sent a traceback, or a sentence."""
+    if not text.startswith("Traceback"):
+        return LinkError(text, host)
+    what = "internal error in the agent (please report this)"
+    return LinkError(what, host, "\n".join(quoted_lines(text, _TRACEBACK)))
 
 
 def unanswered(link: Link, printed: bytes) -> str:

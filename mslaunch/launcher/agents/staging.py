@@ -219,7 +219,9 @@ class _Transfer:
             raise meaningless(frame)
         error, todo = control.unpack_record(control.Stored, frame.payload)
         if error:
-            raise LaunchError(error, self._connection.node.name, todo)
+            from mslaunch.launcher.messages.host_words import error_of
+
+            raise LaunchError(*error_of(error, todo, self._connection.node))
         self._left -= 1
         self._moved = time.monotonic()
 

@@ -154,6 +154,10 @@ class JobController:
         status = control.unpack_record(ExitStatus, frame.payload)
         if not self._is_possible(frame.rank, status):
             raise meaningless(frame)
+        if status.error:
+            from mslaunch.launcher.messages.host_words import status_of
+
+            status = status_of(status, self.agents.local(node))
         self._stdin.rank_ended(frame.rank)
         self.post(events.Exited(frame.rank, node, status, self._loop.now()))
         table = self.state.table

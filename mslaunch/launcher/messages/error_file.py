@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.messages.failure_text import of_rank
 
 if TYPE_CHECKING:
     from typing import Any
@@ -34,7 +35,7 @@ def with_error_file(outcome: Outcome, logs: RankLogs | None, caller: Caller) -> 
     _pass_on(found, failure.code, caller)
     message = found.get("message")
     text = message.get("message") if isinstance(message, dict) else message
-    lines = str(text or "").strip().splitlines()[:_LINES]
+    lines = map(of_rank, str(text or "").strip().splitlines()[:_LINES])
     return outcome._replace(
         failure=failure._replace(detail=(*failure.detail, *lines, f"its traceback: {os.path.join(folder, NAME)}"))
     )

@@ -214,18 +214,21 @@ class MpiFrames:
         self._job.send(node, frames.encode(frames.PART, payload=pack_part(sources)))
 
     def _on_abort(self, node: int, frame: frames.Frame) -> None:
+        from mslaunch.launcher.messages.host_words import named
         from mslaunch.protocol.mpi import Abort
 
         abort = unpack_record(Abort, frame.payload)
         if abs(abort.code) >> 32:
             raise WireError("it sent an abort with a code that no program can give")
-        self._job.post(Aborted(frame.rank, *abort))
+        self._job.post(Aborted(frame.rank, *abort._replace(user=named(abort.user))))
 
     def _on_singleton(self, node: int, frame: frames.Frame) -> None:
         from mslaunch.frameworks.horovod import HOROVOD
+        from mslaunch.launcher.messages.host_words import named
         from mslaunch.protocol.mpi import Alone
 
         alone = unpack_record(Alone, frame.payload)
+        alone = alone._replace(library=named(alone.library), family=named(alone.family), offered=named(alone.offered))
         if alone.certain:
             event = CameAlone(frame.rank, alone.library, alone.family, alone.offered)
             if alone.family == HOROVOD.name:

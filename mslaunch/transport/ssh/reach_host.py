@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.errors import LinkError
+from mslaunch.errors import LinkError, quoted_lines
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, LoginError, authenticate
 from mslaunch.transport.ssh.channel_output import take_output
@@ -287,9 +287,8 @@ def _nothing_in_common(
 def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
     said = f" after saying {_quote(dropped.head)}" if dropped.head else ""
     often = f", {tries} times" if tries > 1 else ""
-    noise = dropped.noise.decode(errors="replace").strip()
     if config.proxy_command:
-        todo = f"ProxyCommand was: {config.proxy_command}" + (f"\n{noise}" if noise else "")
+        todo = "\n".join([f"ProxyCommand was: {config.proxy_command}", *_printed(dropped.noise)])
         return LinkError("no SSH banner: ProxyCommand ended" + said + often, config.where, todo)
     todo = "sshd may be busy (MaxStartups) or refuse this address; its log says which."
     return LinkError(f"no SSH banner: the host hung up{said}{often}", config.where, todo)
@@ -297,9 +296,13 @@ def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
 
 def _late(config: HostConfig, stage: str, deadline: Deadline, stream: SocketStream) -> LinkError:
     end = "within" if stage.startswith("no ") else "did not end within"
-    noise = stream.noise().decode(errors="replace").strip()
-    todo = noise or "The host is overloaded, or something in between swallows data."
+    todo = "\n".join(_printed(stream.noise())) or "The host is overloaded, or something in between swallows data."
     return LinkError(f"{stage} {end} {deadline.seconds:g} s", config.where, todo)
+
+
+def _printed(noise: bytes) -> list[str]:
+    """What a ProxyCommand, or the host behind it, wrote on its standard error."""
+    return quoted_lines(noise.decode(errors="replace"))
 
 
 def _quote(data: bytes) -> str:
