@@ -6,6 +6,8 @@ scripts may already test for are Open MPI 4.1's or the shell's (docs/exit-codes.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ EXIT_NOT_FOUND = 127  #: the program was not found
 EXIT_LOST = 205  #: the agent of a host was lost while ranks ran (as mpirun)
 EXIT_UNREACHED = 255  #: a host could not be reached (as ssh)
 
-_ENOENT = 2
+_ENOENT, _EAGAIN, _ENOMEM, _ENFILE, _EMFILE = 2, 11, 12, 23, 24
 _SENTENCE, _LINE, _LINES = 1000, 200, 8  # characters of what a host calls an error, of its other lines; their number
 
 
@@ -41,11 +43,43 @@ def sentence_of(text: str) -> tuple[str, list[str]]:
     return first[:_SENTENCE], quoted_lines(rest) if rest else []
 
 
+def limit_of(number: int | None) -> str:
+    """` (ulimit -n is 12)`, of this process, if that is what an error number means; "" for other errors.
+
+    It opens no file, and imports nothing: that is what may not be possible any more.
+    """
+    if number == _EMFILE:
+        return f" (ulimit -n is {os.sysconf('SC_OPEN_MAX')})"
+    most = os.sysconf("SC_CHILD_MAX") if os.geteuid() else -1  # root has no such limit
+    if number == _EAGAIN:
+        return f" (ulimit -u is {most})" if most >= 0 else " (pids.max of its control group, or kernel.pid_max)"
+    if number == _ENOMEM:
+        return " (ulimit -v, or memory.max of its control group)"
+    return " (fs.file-max)" if number == _ENFILE else ""
+
+
+def exhausted(error: Exception) -> OSError:
+    """An error as what the system said; an import fails in other words where no file can be opened."""
+    if isinstance(error, OSError):
+        return error
+    said = str(error)
+    known = (
+        number for number in (_EMFILE, _ENFILE, _ENOMEM) if said.endswith((os.strerror(number), f"Error {number}"))
+    )
+    number = next(known, 0)  # of dlopen(3)
+    try:
+        os.close(os.open(".", os.O_RDONLY))
+    except OSError as refused:
+        return refused
+    return OSError(number, os.strerror(number) if number else said)
+
+
 def reason(error: OSError) -> str:
-    """`/dev/null is missing`, or what the system said, with the file if there is one."""
-    if error.filename is None:
-        return error.strerror or str(error)
-    return f"{error.filename} is missing" if error.errno == _ENOENT else f"{error.filename}: {error.strerror}"
+    """`/dev/null is missing`, or what the system said, with the file if there is one, or the limit that was met."""
+    said = f"{error.strerror or error}{limit_of(error.errno)}"
+    if error.filename is None or error.errno in (_EMFILE, _ENFILE):
+        return said
+    return f"{error.filename} is missing" if error.errno == _ENOENT else f"{error.filename}: {said}"
 
 
 def counted(number: float, word: str) -> str:

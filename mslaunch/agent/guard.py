@@ -42,8 +42,10 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
     alive, ours = os.pipe()
     names, directories = os.pipe()
+    null = os.open("/dev/null", os.O_RDWR)
     agent = os.fork()
     if not agent:
+        os.close(null)
         os.close(ours)
         os.close(names)
         status = 70
@@ -62,7 +64,6 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(agent))
-    null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
     return _watch(agent, names, (null, ours), adopted, [b"=%f" % min(patience or _STOPPED, _STOPPED)])

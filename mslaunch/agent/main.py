@@ -12,6 +12,7 @@ import sys
 
 from mslaunch.agent import on_demand
 from mslaunch.agent.guard import guarded
+from mslaunch.errors import exhausted, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.own_addresses import addresses
 from mslaunch.host.usable_cpus import count_cores, usable_cpus
@@ -37,11 +38,18 @@ def agent_main(
     environ = dict(os.environ)
 
     def serve_link(guard: int, directories: int) -> None:
-        path = _say_hello(writer, environ, ssh)
-        more()
-        from mslaunch.agent.agent import serve
+        said = False
+        try:
+            path = _say_hello(writer, environ, ssh)
+            said = True
+            more()
+            from mslaunch.agent.agent import serve
 
-        serve((reader, writer), (guard, directories), environ, path)
+            serve((reader, writer), (guard, directories), environ, path)
+        except (OSError, ImportError) as error:  # something is used up; `serve` tells of all else
+            text = _cannot_go_on(error)
+            _write(writer, frames.encode(frames.FAULT, payload=text) if said else text)
+            raise
 
     return guarded(serve_link, (reader, writer), patience)
 
@@ -52,13 +60,23 @@ def remote_main(size: int) -> None:
     `size`: bytes of the program's second half, which follows on the link.
     """
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # of the limit of `transport.bootstrap` for its program
-    reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(null, fd)
-    os.close(null)
-    ssh = os.environ.get("SSH_CONNECTION", "")
-    os._exit(agent_main(reader, writer, ssh, left, lambda: _read_more(reader, size, left)))
+    writer, status = 1, 70
+    try:
+        reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1):
+            os.dup2(null, fd)
+        os.close(null)
+        ssh = os.environ.get("SSH_CONNECTION", "")
+        status = agent_main(reader, writer, ssh, left, lambda: _read_more(reader, size, left))
+    except (OSError, ImportError) as error:  # no agent was forked
+        _write(writer, _cannot_go_on(error) + b"\n")
+    os._exit(status)
+
+
+def _cannot_go_on(error: Exception) -> bytes:
+    """What the launcher shows, before HELLO or as FAULT: descriptors, processes or memory are used up."""
+    return f"its agent could not go on: {reason(exhausted(error))}; raise the limit there".encode("utf-8", "replace")
 
 
 def _say_hello(writer: int, environ: Mapping[str, str], ssh: str) -> str:
@@ -77,13 +95,16 @@ def _say_hello(writer: int, environ: Mapping[str, str], ssh: str) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     numbers = (os.getpid(), len(cpus), count_cores(cpus))
     hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from, path)
-    said = frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello))
+    _write(writer, frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello)))
+    return path
+
+
+def _write(writer: int, said: bytes) -> None:
     try:
         while said:
             said = said[os.write(writer, said) :]
     except OSError:  # the launcher has gone, as the end of the link tells
         pass
-    return path
 
 
 def _read_more(reader: int, size: int, seconds: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
+from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError, limit_of
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.system_files import head_of
 
@@ -25,8 +25,8 @@ _SPAWN_ERRORS = {
     errno.ENOEXEC: "{name} is no program for this machine, or a script whose first line is not #!",
     errno.ENOENT: "the interpreter that {name} asks for in its first line is missing",  # the file itself is there
     errno.E2BIG: "the arguments and variables of {name} are too long for the kernel",
-    errno.EMFILE: "this host allows too few open files for its ranks, so {name} was not started (ulimit -n)",
-    errno.EAGAIN: "this host allows too few processes for its ranks, so {name} was not started (ulimit -u, pids.max)",
+    errno.EMFILE: "this host allows too few open files for its ranks, so {name} was not started{limit}",
+    errno.EAGAIN: "this host allows too few processes for its ranks, so {name} was not started{limit}",
 }
 
 
@@ -120,7 +120,9 @@ def script_of(argv: Sequence[str]) -> str:
 def explain_spawn(name: str, error: OSError) -> LaunchError:
     """Why the kernel did not start `name`."""
     what = _SPAWN_ERRORS.get(error.errno or 0, "{name} could not be started: {error}")
-    return LaunchError(what.format(name=repr(name), error=error.strerror), code=EXIT_NOT_STARTED)
+    limit = limit_of(error.errno)
+    todo = "raise the limit on that host, or start fewer ranks there" if limit else ""
+    return LaunchError(what.format(name=repr(name), error=error.strerror, limit=limit), "", todo, EXIT_NOT_STARTED)
 
 
 def is_python_name(name: str) -> bool:

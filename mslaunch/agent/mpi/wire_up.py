@@ -9,7 +9,7 @@ from __future__ import annotations
 from mslaunch.agent import on_demand
 from mslaunch.agent.mpi.protocols import PROTOCOLS, ProtocolChoices, load_server, pmi_variables, server_module
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import frames
 
@@ -95,7 +95,7 @@ class MpiWireUp:
         try:
             socket = PmiSocket(self._loop, rank, self._received)
         except OSError as error:
-            what = f"no socket could be made on which a rank may speak PMI: {error.strerror}"
+            what = f"no socket could be made on which a rank may speak PMI: {reason(error)}"
             raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
         self._sockets[rank] = socket
         return {**given, **(offer.spares or {}), **pmi_variables(world, rank - world.first)}, socket

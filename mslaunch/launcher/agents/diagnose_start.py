@@ -5,8 +5,6 @@ Their words come before the agent's magic on the stream itself (a login shell th
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.errors import LinkError, printable, quoted_lines
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.transport.fork import LIMITS
@@ -14,7 +12,6 @@ from mslaunch.transport.fork import LIMITS
 if TYPE_CHECKING:
     from mslaunch.transport.base import Link
 
-_EAGAIN = 11
 _LONGEST = 200  # letters of a line that a host has said
 _TRACEBACK = 60  # lines
 
@@ -32,7 +29,7 @@ def explain(link: Link, printed: bytes) -> LinkError:
     said = _readable(printed + link.noise())
     status = link.exit_status
     small = said.lower()
-    for words, what, todo, check in _KNOWN:
+    for words, what, todo, check in _KNOWN if link.here else (*_USED_UP, *_KNOWN):
         if any(word in small for word in words) or (status == 127 and words is _MISSING):
             error = NoAgentError(what, host, "\n".join(filter(None, [_quoted(said), todo])))
             error.check = check
@@ -43,7 +40,7 @@ def explain(link: Link, printed: bytes) -> LinkError:
     if link.here:  # nobody has logged in
         *before, last = said.splitlines() or [""]
         what = f"no agent could be started here{': ' * bool(last)}{last[:_LONGEST]}"
-        todo = LIMITS if last == os.strerror(_EAGAIN) else ""
+        todo = LIMITS if "(ulimit" in last or "(pids.max" in last else ""  # the limit that `errors.limit_of` names
         return LinkError(what, host, "\n".join(filter(None, [_quoted("\n".join(before)), todo])))
     if said:
         return LinkError("it answered, but no agent started there", host, _quoted(said))
@@ -67,6 +64,21 @@ def unanswered(link: Link, printed: bytes) -> str:
 
 
 _MISSING = ("command not found", ": not found", "unknown command", "python3: no such file", "python: no such file")
+#: the system's words for limits, of which the agent, if it came as far, also prints the value
+_USED_UP = (
+    (
+        ("too many open files", "error 24"),  # the second is of ld.so(8)
+        "it allows too few open files to start an agent",
+        "raise ulimit -n there, for logins that start no shell as well",
+        "limits",
+    ),
+    (
+        ("resource temporarily unavailable", "cannot fork"),
+        "it allows too few processes to start an agent",
+        "raise ulimit -u there, or pids.max of its control group",
+        "limits",
+    ),
+)
 _KNOWN = (
     (
         ("mslaunch: python 2", "mslaunch: python 3"),  # the stub's own message
