@@ -80,6 +80,7 @@ STARTERS = {
     "transport.batch_tasks",
     "transport.rsh_program",
     "transport.spawned_command",
+    "transport.ssh_command",
     "transport.ssh.tcp_and_proxy",
     "transport.ssh.config.ssh_program",
     "backends.openmpi.find_mpirun",

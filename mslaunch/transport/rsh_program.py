@@ -42,9 +42,16 @@ class ProcessLink(Link):
 
     program = staticmethod(program_for)
 
-    def __init__(self, node: Node, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
-        (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
-        super().__init__(node, reader, writer)
+    def __init__(
+        self, node: Node, argv: Sequence[str], environ: Mapping[str, str] | None = None, far: int = -1
+    ) -> None:
+        """`far`: a socket that is the program's input and output, and is closed here; the caller has the near end."""
+        if far >= 0:
+            self._child_in = self._child_out = far
+            super().__init__(node, -1, -1)
+        else:
+            (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
+            super().__init__(node, reader, writer)
         self._argv = argv
         self._environ = environ  # None: ours
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,9 +83,8 @@ class ProcessLink(Link):
         self._close_child_ends()
 
     def _close_child_ends(self) -> None:
-        for fd in (self._child_in, self._child_out):
-            if fd >= 0:
-                os.close(fd)
+        for fd in {self._child_in, self._child_out} - {-1}:
+            os.close(fd)
         self._child_in = self._child_out = -1
 
     def overdue(self, seconds: float) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
+from mslaunch.transport.base import HandedOver, OwnSshError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, LoginError, authenticate
 from mslaunch.transport.ssh.channel_output import take_output
@@ -21,12 +23,18 @@ from mslaunch.transport.ssh.command_channel import (
     request_command,
     wait_until_started,
 )
+from mslaunch.transport.ssh.config.algorithms import OF_SSH
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
-from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.config.ssh_program import find_ssh
+from mslaunch.transport.ssh.deadline import Arm, CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.host_key_rules import HostKeyError
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
+
+if TYPE_CHECKING:
+    from mslaunch.transport.ssh_command import SshCommand
 
 _PAUSE = 1.0  # seconds between two attempts to connect, as in ssh; a little less, that not all come at one time
 
@@ -39,9 +47,11 @@ class Shared:
         policy: LinkPolicy,
         environ: Mapping[str, str],
         notice: Callable[[str], None],
+        handed_over: HandedOver,
     ) -> None:
         self.policy = policy
         self.environ = environ
+        self.handed_over = handed_over
         self.trust = HostKeyCheck(policy.accept_new, notice)
         self.keyring = Keyring()
         self._lock = threading.Lock()
@@ -53,6 +63,26 @@ class Shared:
             if self._resolver is None:
                 self._resolver = Resolver(self.environ, self.policy.agent_args)
             return self._resolver
+
+
+def ssh_command(shared: Shared, node: Node, cause: OwnSshError, arm: Arm) -> SshCommand | None:
+    """The ssh program for a host that our own SSH cannot reach for this `cause`; None if it could not do so either."""
+    program = find_ssh(shared.environ)
+    if not program:
+        return None
+    from mslaunch.transport.ssh_command import SshCommand
+
+    def command(name: str, user: str | None, port: int | None) -> SshCommand:
+        trust = "accept-new" if shared.policy.accept_new else ""
+        if isinstance(cause, HostKeyError):  # a certificate has to make it known, or a list that we cannot read
+            trust = "yes"
+        words = shared.resolver().for_program(name, user, port, trust)
+        return SshCommand(program, words, shared.environ, shared.policy.timeout)
+
+    master = cause.master if isinstance(cause, LoginError) else None
+    if master and not command(master.name, master.user, master.port).has_master(master.name, arm):
+        return None
+    return command(node.called, node.user, node.port)
 
 
 class Connection:
@@ -179,12 +209,14 @@ def _jump(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connec
     if name in trail:
         todo = f"Give {name} a `ProxyJump none` in front."
         raise LinkError(f"ProxyJump goes in a circle: {' -> '.join((*trail, name))}", config.name, todo)
-    hop = shared.resolver().host(name, user, port)
-    hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
     try:
+        hop = shared.resolver().host(name, user, port)
+        hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
         return connect(shared, hop, attempt._replace(trail=trail, command=None))
     except LinkError as error:
         error.what += f" (on the way to {config.name}, ProxyJump)"
+        if isinstance(error, OwnSshError) and error.ssh_reason:
+            error.ssh_reason += f" (ProxyJump {name})"
         raise
 
 
@@ -280,7 +312,11 @@ def _nothing_in_common(
             wanted = ", ".join(ours[keyword])
             what = f"key exchange: of {keyword} it offers only {', '.join(theirs)}, none of which is allowed here"
             where = f" ({config.chosen[keyword]})" if keyword in config.chosen else ""
-            return LinkError(what, config.where, f"Allowed{where}: {wanted}.\nA newer sshd there has them.  {WAY_OUT}")
+            todo = f"Allowed{where}: {wanted}.\nA newer sshd there has them.  {WAY_OUT}"
+            error = OwnSshError(what, config.where, todo)
+            if set(theirs) & set(OF_SSH[keyword]):
+                error.ssh_reason = f"of {keyword} it offers only {', '.join(theirs)}"
+            return error
     return LinkError("key exchange: no algorithm in common", config.where, WAY_OUT)
 
 
