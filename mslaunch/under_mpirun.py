@@ -34,6 +34,7 @@ _TOGETHER = 10.0  #: seconds to wait for the other ranks before the scheduler is
 _WAITER = """\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # SIGTERM when rank 0 ends, however that happens
+ctypes.CDLL(None).prctl(15, b"mslaunch-sched", 0, 0, 0)  # PR_SET_NAME, as the scheduler's own program has it
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
 listener = int(sys.argv[1])

@@ -5,6 +5,9 @@ left, by pid, and removes the session directories that the agent has named.  An 
 longer than a lease is killed, since the launcher has given it up; not if the guard was stopped as well.  If the guard
 itself is killed, the agent sees the end of a pipe, ends its ranks, and takes the guard's place in this
 (`end_leftovers`).
+
+Both processes have names of their own (`GUARD`, `AGENT`), so that an administrator can tell what they are: the command
+line of an agent is that of its launcher, or a constant one of `transport.bootstrap`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+GUARD, AGENT = "mslaunch-guard", "mslaunch-agent"  #: names of processes: the kernel keeps 15 bytes of each
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
@@ -46,6 +51,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     if not agent:
         os.close(ours)
         os.close(names)
+        set_name(AGENT)
         status = 70
         try:
             serve(alive, directories)
@@ -54,6 +60,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
             os._exit(status)
     os.close(alive)
     os.close(directories)
+    set_name(GUARD)
     adopted = adopt_orphans()
     try:
         os.write(ours, b"!")
@@ -92,6 +99,24 @@ def _pass_on(agent: int) -> None:
         os.kill(agent, signal.SIGTERM)
     except OSError:  # it has just been reaped
         pass
+
+
+def set_name(name: str) -> None:
+    """Set the name of this process, which top, `ps -o comm` and /proc/PID/comm show; a program it executes has its own.
+
+    A write to /proc/self/comm does the same as PR_SET_NAME of prctl(2), since Linux 2.6.33 (proc(5)), and needs no
+    ctypes.  Without /proc the process keeps the name that it has.
+    """
+    try:
+        fd = os.open("/proc/self/comm", os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(fd, name.encode())
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def adopt_orphans() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from mslaunch.agent.guard import set_name
 from mslaunch.errors import EXIT_USAGE, LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.programs import check_script
@@ -82,6 +83,7 @@ def _daemonize(act: Callable[[], int]) -> None:
     status = EXIT_USAGE
     try:
         os.setsid()
+        set_name("mslaunch")
         status = 0 if os.fork() else act()
     except BaseException:
         sys.excepthook(*sys.exc_info())  # an internal error: it goes to the log

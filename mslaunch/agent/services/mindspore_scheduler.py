@@ -36,6 +36,11 @@ STUB = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import importlib, os, types
+try:
+    with open("/proc/self/comm", "w") as name:
+        name.write("mslaunch-sched")
+except OSError:
+    pass
 directory = sys.argv[2]
 if not directory:
     from importlib.util import find_spec

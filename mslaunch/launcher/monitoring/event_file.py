@@ -27,6 +27,11 @@ _KEEPER = """
 import os, select, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
+try:
+    with open("/proc/self/comm", "w") as name:
+        name.write("mslaunch-events")
+except OSError:
+    pass
 said = b""
 while True:
     got = os.read(0, 65536)
