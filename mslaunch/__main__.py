@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # python -m: the working directory, where others may have put a module that we want
 
 import mslaunch
 from mslaunch import package_finder

@@ -6,6 +6,8 @@ scripts may already test for are Open MPI 4.1's or the shell's (docs/exit-codes.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ EXIT_NOT_FOUND = 127  #: the program was not found
 EXIT_LOST = 205  #: the agent of a host was lost while ranks ran (as mpirun)
 EXIT_UNREACHED = 255  #: a host could not be reached (as ssh)
 
-_ENOENT = 2
+_ENOENT, _EAGAIN, _ENOMEM, _ENFILE, _EMFILE = 2, 11, 12, 23, 24
+_SENTENCE, _LINE, _LINES = 1000, 200, 8  # characters of what a host calls an error, of its other lines; their number
 
 
 def printable(text: str) -> str:
@@ -28,11 +31,55 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
+def quoted_lines(text: str, most: int = _LINES) -> list[str]:
+    """The last lines of what another host has said, marked as such: none of them can be taken for one of ours."""
+    lines = [line for line in printable(text).splitlines() if line.strip()]
+    return [f"| {line[:_LINE]}" for line in lines[-most:]]
+
+
+def sentence_of(text: str) -> tuple[str, list[str]]:
+    """What a host calls an error: one line, and its other lines as `quoted_lines`."""
+    first, _, rest = printable(text.strip("\n")).partition("\n")
+    return first[:_SENTENCE], quoted_lines(rest) if rest else []
+
+
+def limit_of(number: int | None) -> str:
+    """` (ulimit -n is 12)`, of this process, if that is what an error number means; "" for other errors.
+
+    It opens no file, and imports nothing: that is what may not be possible any more.
+    """
+    if number == _EMFILE:
+        return f" (ulimit -n is {os.sysconf('SC_OPEN_MAX')})"
+    most = os.sysconf("SC_CHILD_MAX") if os.geteuid() else -1  # root has no such limit
+    if number == _EAGAIN:
+        return f" (ulimit -u is {most})" if most >= 0 else " (pids.max of its control group, or kernel.pid_max)"
+    if number == _ENOMEM:
+        return " (ulimit -v, or memory.max of its control group)"
+    return " (fs.file-max)" if number == _ENFILE else ""
+
+
+def exhausted(error: Exception) -> OSError:
+    """An error as what the system said; an import fails in other words where no file can be opened."""
+    if isinstance(error, OSError):
+        return error
+    said = str(error)
+    known = (
+        number for number in (_EMFILE, _ENFILE, _ENOMEM) if said.endswith((os.strerror(number), f"Error {number}"))
+    )
+    number = next(known, 0)  # of dlopen(3)
+    try:
+        os.close(os.open(".", os.O_RDONLY))
+    except OSError as refused:
+        return refused
+    return OSError(number, os.strerror(number) if number else said)
+
+
 def reason(error: OSError) -> str:
-    """`/dev/null is missing`, or what the system said, with the file if there is one."""
-    if error.filename is None:
-        return error.strerror or str(error)
-    return f"{error.filename} is missing" if error.errno == _ENOENT else f"{error.filename}: {error.strerror}"
+    """`/dev/null is missing`, or what the system said, with the file if there is one, or the limit that was met."""
+    said = f"{error.strerror or error}{limit_of(error.errno)}"
+    if error.filename is None or error.errno in (_EMFILE, _ENFILE):
+        return said
+    return f"{error.filename} is missing" if error.errno == _ENOENT else f"{error.filename}: {said}"
 
 
 def counted(number: float, word: str) -> str:
@@ -57,8 +104,9 @@ class LaunchError(Exception):
         self.code = code
 
     def __str__(self) -> str:
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        return printable("\n".join([head, *("  " + line for line in self.todo.splitlines())]))
+        head, *more = (f"{self.where}: {self.what}" if self.where else self.what).split("\n")
+        lines = [*(f"| {line}" for line in more), *self.todo.splitlines()]
+        return printable("\n".join([head, *("  " + line for line in lines)]))
 
 
 def no_memory() -> LaunchError:
@@ -85,11 +133,14 @@ class WireError(LaunchError):
 
 
 class LinkError(LaunchError):
-    """A host could not be reached, or its agent did not start."""
+    """A host could not be reached, or its agent did not start; `what` may be that host's words."""
 
     passing = ""  #: why another try may do: it may only be starting
 
     def __init__(self, what: str, where: str = "", todo: str = "", code: int = EXIT_UNREACHED) -> None:
+        if "\n" in what or len(what) > _SENTENCE:
+            what, more = sentence_of(what)
+            todo = "\n".join([*more, *filter(None, [todo])])
         super().__init__(what, where, todo, code)
 
 

@@ -13,6 +13,9 @@ from __future__ import annotations
 import os
 import sys
 
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # python -m: the working directory, where others may have put a module that we want
+
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from mslaunch.host.free_ports import Listener
 
 _USAGE = "mpiexec -n 4 python -m mslaunch.under_mpirun SCRIPT|-m MODULE|-c CODE [ARGUMENTS]"
+#: whether Python puts a folder in front of sys.path: that of the script, or the working directory
+_FOLDER_FIRST = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
 _TOGETHER = 10.0  #: seconds to wait for the other ranks before the scheduler is ended
 
 #: the child of rank 0: standard input says when to begin; arguments are the descriptor that holds the port, rank 0's
@@ -34,6 +39,7 @@ _TOGETHER = 10.0  #: seconds to wait for the other ranks before the scheduler is
 _WAITER = """\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # SIGTERM when rank 0 ends, however that happens
+ctypes.CDLL(None).prctl(15, b"mslaunch-sched", 0, 0, 0)  # PR_SET_NAME, as the scheduler's own program has it
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
 listener = int(sys.argv[1])
@@ -100,16 +106,22 @@ def _run(argv: Sequence[str]) -> None:
 
     if argv[0] == "-m":
         sys.argv[:] = argv[1:]
-        sys.path[0] = os.getcwd()
+        _begin_path(os.getcwd())
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
     elif argv[0] == "-c":
         sys.argv[:] = ["-c", *argv[2:]]
-        sys.path[0] = ""
+        _begin_path("")
         exec(compile(argv[1], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
     else:
         sys.argv[:] = list(argv)
-        sys.path[0] = os.path.dirname(os.path.realpath(argv[0]))
+        _begin_path(os.path.dirname(os.path.realpath(argv[0])))
         runpy.run_path(argv[0], run_name="__main__")
+
+
+def _begin_path(folder: str) -> None:
+    """Put the folder there from which the program imports."""
+    if _FOLDER_FIRST:
+        sys.path.insert(0, folder)
 
 
 def _abort(error: BaseException) -> None:
@@ -188,8 +200,9 @@ def _wait_for_scheduler(place: RankInfo, held: Sequence[Listener]) -> Popen[byte
     interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
     plan = frameworks.services(place, ServicePolicy())[0]
     listener = held[1].fileno()
-    command = [sys.executable, "-S", "-c", _WAITER, str(listener), str(os.getpid()), *scheduler_command(interpreter)]
-    env = scheduler_env(interpreter.env, plan.env)
+    waits = [sys.executable, "-I", "-S", "-c", _WAITER]  # -I: it takes no module from the working directory
+    command = [*waits, str(listener), str(os.getpid()), *scheduler_command(interpreter)]
+    env = {**scheduler_env(interpreter.env, plan.env), "PYTHONSAFEPATH": "1"}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     waiter = subprocess.Popen(command, stdin=pipe, stdout=null, env=env, pass_fds=(listener,))
     begin = _BeginWithMindSpore(waiter)

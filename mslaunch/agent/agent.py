@@ -13,6 +13,7 @@ from mslaunch.agent.guard import adopt_orphans, end_leftovers
 from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
+from mslaunch.errors import exhausted, limit_of, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.usable_cpus import usable_cpus
 from mslaunch.protocol import control, frames
@@ -171,6 +172,8 @@ class Agent:
         self._job.signal(signal.SIGKILL)
         if isinstance(error, MemoryError):
             text = "the agent has no more memory"
+        elif isinstance(error, (OSError, ImportError)) and limit_of(exhausted(error).errno):
+            text = f"its agent could not go on: {reason(exhausted(error))}; raise the limit there"
         else:
             import traceback
 

@@ -5,6 +5,9 @@ left, by pid, and removes the session directories that the agent has named.  An 
 longer than a lease is killed, since the launcher has given it up; not if the guard was stopped as well.  If the guard
 itself is killed, the agent sees the end of a pipe, ends its ranks, and takes the guard's place in this
 (`end_leftovers`).
+
+Both processes have names of their own (`GUARD`, `AGENT`), so that an administrator can tell what they are: the command
+line of an agent is that of its launcher, or a constant one of `transport.bootstrap`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,10 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from mslaunch.agent.mpi.shm_cleanup import SharedFile
+
+GUARD, AGENT = "mslaunch-guard", "mslaunch-agent"  #: names of processes: the kernel keeps 15 bytes of each
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
@@ -42,10 +49,13 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
     alive, ours = os.pipe()
     names, directories = os.pipe()
+    null = os.open("/dev/null", os.O_RDWR)
     agent = os.fork()
     if not agent:
+        os.close(null)
         os.close(ours)
         os.close(names)
+        set_name(AGENT)
         status = 70
         try:
             serve(alive, directories)
@@ -54,6 +64,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
             os._exit(status)
     os.close(alive)
     os.close(directories)
+    set_name(GUARD)
     adopted = adopt_orphans()
     try:
         os.write(ours, b"!")
@@ -62,7 +73,6 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(agent))
-    null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
     return _watch(agent, names, (null, ours), adopted, [b"=%f" % min(patience or _STOPPED, _STOPPED)])
@@ -92,6 +102,24 @@ def _pass_on(agent: int) -> None:
         os.kill(agent, signal.SIGTERM)
     except OSError:  # it has just been reaped
         pass
+
+
+def set_name(name: str) -> None:
+    """Set the name of this process, which top, `ps -o comm` and /proc/PID/comm show; a program it executes has its own.
+
+    A write to /proc/self/comm does the same as PR_SET_NAME of prctl(2), since Linux 2.6.33 (proc(5)), and needs no
+    ctypes.  Without /proc the process keeps the name that it has.
+    """
+    try:
+        fd = os.open("/proc/self/comm", os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.write(fd, name.encode())
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def adopt_orphans() -> bool:
@@ -125,7 +153,7 @@ def kill_marked(mark: str) -> int:
     from mslaunch.agent.mpi.shm_cleanup import held, remove
     from mslaunch.host import processes
 
-    shared: set[bytes] = set()
+    shared: set[SharedFile] = set()
     killed = processes.kill_marked(mark, lambda pids: shared.update(held(pids)))
     remove(shared)
     return killed
@@ -191,7 +219,7 @@ def _end_orphans() -> None:
 
     Processes of another user cannot be killed, and are left.  Shared memory of those that are killed is removed.
     """
-    shared: set[bytes] = set()
+    shared: set[SharedFile] = set()
     try:
         _end_all(shared)
     finally:
@@ -201,7 +229,7 @@ def _end_orphans() -> None:
             remove(shared)
 
 
-def _end_all(shared: set[bytes]) -> None:
+def _end_all(shared: set[SharedFile]) -> None:
     """Add the files in shared memory of whoever is killed to `shared`."""
     while True:  # an empty list of children is no proof that there are none: only ECHILD from waitpid is
         try:

@@ -7,7 +7,6 @@ is continued once its agent is dead: it then ends and removes all that it knows 
 from __future__ import annotations
 
 import os
-import stat
 import time
 
 from mslaunch.agent.guard import kill_marked
@@ -34,7 +33,7 @@ def clean_up(request: bytes) -> bytes:
     killed = int(_kill_agent(int(pid), float(seconds)))
     killed += kill_marked(mark)
     if os.path.basename(path).startswith(f"mslaunch-{pid}-"):
-        _remove_session(path)
+        remove(path)
     return b"%d" % killed
 
 
@@ -68,13 +67,3 @@ def _age(since: int) -> float:
 def _like_us(pid: int) -> bool:
     """Whether a process, not this one, has our command line, as guard and agent of the same launcher have."""
     return pid != os.getpid() and read(f"/proc/{pid}/cmdline") == read("/proc/self/cmdline")
-
-
-def _remove_session(path: str) -> None:
-    """Remove a directory of this user; not a link to one."""
-    try:
-        found = os.lstat(path)
-    except OSError:  # it was never made, or somebody has removed it
-        return
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
-        remove(path)

@@ -12,8 +12,8 @@ import sys
 
 from mslaunch.agent import on_demand
 from mslaunch.agent.guard import guarded
-from mslaunch.errors import WireError
-from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.errors import WireError, exhausted, reason
+from mslaunch.faststd import TYPE_CHECKING, partial, signal
 from mslaunch.host.own_addresses import addresses
 from mslaunch.host.usable_cpus import count_cores, usable_cpus
 from mslaunch.protocol import control, frames
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mslaunch.protocol.sealed_records import Seals
-
-_ADDRESSES = 256  # that HELLO names; a host with thousands of containers has more interfaces
 
 
 def agent_main(
@@ -46,11 +44,18 @@ def agent_main(
     environ = dict(os.environ)
 
     def serve_link(guard: int, directories: int) -> None:
-        path = _say_hello(writer, environ, ssh, seals)
-        more()
-        from mslaunch.agent.agent import serve
+        said = False
+        try:
+            path = _say_hello(writer, environ, ssh, seals)
+            said = True
+            more()
+            from mslaunch.agent.agent import serve
 
-        serve((reader, writer), (guard, directories), environ, path, seals)
+            serve((reader, writer), (guard, directories), environ, path, seals)
+        except (OSError, ImportError) as error:  # something is used up; `serve` tells of all else
+            text = _cannot_go_on(error)
+            _write(writer, frames.encode(frames.FAULT, payload=text) if said else text, seals)
+            raise
 
     return guarded(serve_link, (reader, writer), patience)
 
@@ -61,13 +66,24 @@ def remote_main(size: int, seals: Seals | None = None) -> None:
     `size`: bytes of the program's second half, which follows on the link.
     """
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # of the limit of `transport.bootstrap` for its program
-    reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(null, fd)
-    os.close(null)
-    ssh = os.environ.get("SSH_CONNECTION", "")
-    os._exit(agent_main(reader, writer, ssh, left, lambda: _read_more((reader, writer), size, left, seals), seals))
+    writer, status = 1, 70
+    try:
+        reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1):
+            os.dup2(null, fd)
+        os.close(null)
+        ssh = os.environ.get("SSH_CONNECTION", "")
+        more = partial(_read_more, (reader, writer), size, left, seals)
+        status = agent_main(reader, writer, ssh, left, more, seals)
+    except (OSError, ImportError) as error:  # no agent was forked
+        _write(writer, _cannot_go_on(error) + b"\n", seals)
+    os._exit(status)
+
+
+def _cannot_go_on(error: Exception) -> bytes:
+    """What the launcher shows, before HELLO or as FAULT: descriptors, processes or memory are used up."""
+    return f"its agent could not go on: {reason(exhausted(error))}; raise the limit there".encode("utf-8", "replace")
 
 
 def _say_hello(writer: int, environ: Mapping[str, str], ssh: str, seals: Seals | None) -> str:
@@ -85,7 +101,7 @@ def _say_hello(writer: int, environ: Mapping[str, str], ssh: str, seals: Seals |
         found = list(dict.fromkeys([words[2], *found]))
     version = ".".join(map(str, sys.version_info[:3]))
     numbers = (os.getpid(), len(cpus), count_cores(cpus))
-    hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from, path)
+    hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[: control.ADDRESSES]), seen_from, path)
     _write(writer, frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello)), seals)
     return path
 

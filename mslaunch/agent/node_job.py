@@ -11,7 +11,7 @@ from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.agent.services.manager import ServiceManager, may_run_python
 from mslaunch.agent.termination import Termination
 from mslaunch.datamodel.node_plan import NO_RANK, NODE_MARK, RankPlan, is_service
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, exhausted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import check_script, check_wdir, command, explain_spawn, is_python
 from mslaunch.protocol.frames import STDERR, STDOUT
@@ -178,8 +178,8 @@ class NodeJob:
                     self._link.notice(NO_RANK, _NO_TERMINAL)
                     self._told_of_pipes = True
                 process.start(path, argv, env, fds, self._placement, pmi)
-        except OSError as error:
-            raise explain_spawn(app.argv[0], error) from None
+        except (OSError, ImportError) as error:
+            raise explain_spawn(app.argv[0], exhausted(error)) from None
         finally:
             if pmi:
                 pmi.close_child()

@@ -1,12 +1,10 @@
 """The ports that this node holds, for a job that is being prepared and for services that do not run yet.
 
 Ports are held until ranks start, by binding them; a service takes its own over.  One port more proves to other nodes
-that an address is this node's.
+that an address is this node's (`reachability`).
 """
 
 from __future__ import annotations
-
-import os
 
 from mslaunch.agent import on_demand
 from mslaunch.faststd import TYPE_CHECKING
@@ -17,38 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mslaunch.agent.launcher_link import AgentContext
+    from mslaunch.agent.reachability import TokenListener
     from mslaunch.datamodel.node_plan import ServicePlan
-    from mslaunch.runtime.loop import Loop
 
 _PAUSES = (0.02, 0.5)  # seconds between two looks at connections that do not count, at first and at most
-
-
-class TokenListener:
-    """Proves to the other agents that an address is this node's: who connects gets `token`."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.token = os.urandom(8).hex()
-        self._loop = loop
-        self._listener = Listener()
-        self._listener.listen()
-        self.port = self._listener.port
-        loop.reader(self._listener.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        try:
-            client = self._listener.accept()
-        except OSError:
-            return
-        try:
-            client.send(self.token.encode())
-        except OSError:
-            pass
-        client.close()
-
-    def close(self) -> None:
-        """No more proofs are needed."""
-        self._loop.reader(self._listener.fileno(), None)
-        self._listener.close()
 
 
 class ServicePort:
@@ -158,6 +128,8 @@ class Ports:
                 self.held[held.port] = held
             wanted = control.PortRequest()
             if not address:
+                from mslaunch.agent.reachability import TokenListener
+
                 self._listener = TokenListener(self._context.loop)
                 port, token = self._listener.port, self._listener.token
         except OSError as error:
@@ -177,10 +149,10 @@ class Ports:
         """Try the addresses of another node."""
         from mslaunch.agent.reachability import Prober
 
-        Prober(self._context.loop, *control.unpack_record(control.Probe, payload), self._reached)
+        Prober(self._context.loop, self._context.need, control.unpack_record(control.Probe, payload), self._reached)
 
-    def _reached(self, found: list[str]) -> None:
-        self._context.link.send(frames.REACHED, frames.NO_RANK, control.pack_record(control.Reached(tuple(found))))
+    def _reached(self, found: control.Reached) -> None:
+        self._context.link.send(frames.REACHED, frames.NO_RANK, control.pack_record(found))
 
     def stop_proving(self) -> None:
         """No more proofs are needed."""

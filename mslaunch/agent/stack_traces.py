@@ -11,12 +11,12 @@ are what one looks for here.
 from __future__ import annotations
 
 import os
-import stat
 
 from mslaunch.agent.ranks.programs_of_shells import held_back
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
+from mslaunch.agent.ranks.trusted_path import is_trusted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
-from mslaunch.host.processes import link, numbers, stat_fields
+from mslaunch.host.processes import is_ours, link, numbers, stat_fields
 from mslaunch.host.system_files import head_of
 from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
@@ -154,6 +154,8 @@ class Tracer:
         while not self._stopped and self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
             look = self._waiting.pop(0)
             look.commands = _commands(look.pid, self._path, self._folders)
+            if not look.commands and not is_ours(look.pid):
+                look.reason = "it runs as another user, so no debugger was asked"
             look.threads = threads_of(look.pid)
             self._looking.append(look)
             self._ask(look)
@@ -251,10 +253,13 @@ def _go_on(pid: int) -> None:
 
 
 def _commands(pid: int, path: Sequence[str], folders: Sequence[str]) -> list[tuple[bool, list[str]]]:
-    """Slow or not, and the command lines for `pid`, best first.
+    """Slow or not, and the command lines for `pid`, best first; none for a process that runs as another user.
 
-    A tool for Python may also lie beside the interpreter, or in `folders`, unless anybody may put a program there.
+    A tool for Python may also lie beside the interpreter, or in `folders`.  The process may have chosen both, so such a
+    tool is run only if nobody but us and root can have put it there.
     """
+    if not is_ours(pid):
+        return []
     folder, name = os.path.split(link(pid, "exe"))
     python = name.startswith(("python", "pypy"))
     places = [place for place in (*path, *_PLACES) if place.startswith("/")]
@@ -262,19 +267,12 @@ def _commands(pid: int, path: Sequence[str], folders: Sequence[str]) -> list[tup
     for tool, args, only_python, slow in TOOLS:
         if only_python and not python:
             continue
-        beside = [each for each in (folder, *folders) if only_python and each.startswith("/") and not _public(each)]
-        file = next((f"{place}/{tool}" for place in (*places, *beside) if os.access(f"{place}/{tool}", os.X_OK)), "")
+        beside = [f"{each}/{tool}" for each in (folder, *folders) if only_python and each.startswith("/")]
+        files = [f"{place}/{tool}" for place in places] + [file for file in beside if is_trusted(file)]
+        file = next((file for file in files if os.access(file, os.X_OK)), "")
         if file:
             found.append((slow, [file, *(str(pid) if word == "PID" else word for word in args)]))
     return found
-
-
-def _public(folder: str) -> bool:
-    """Whether anybody may put a program there."""
-    try:
-        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
-    except OSError:
-        return True
 
 
 def worth_keeping(output: str) -> str:

@@ -79,7 +79,10 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("report",), "FILE [-o PAGE]", "write a page (HTML) that shows the run whose run.json is FILE: run.html "
          "beside it, or PAGE, - for standard output", ""),
         (("rerun",), "FILE [OPTION…]", "run the command line of the run whose run.json is FILE once more, in its "
-         "directory, with these options before its own; values of -x are taken from the environment", ""),
+         "directory, with these options before its own; values of -x are taken from the environment; a record that "
+         "others could have written is refused", ""),
+        (("rerun-untrusted",), "FILE [OPTION…]", "as --rerun, also for a record that others could have written: it may "
+         "run anything as you, so read it first, with --report", ""),
         (("completion",), "|".join(SHELLS), "print the completion of this shell", ""),
         (("man",), "", "print the man page, for man -l -", ""),
     )

@@ -74,7 +74,7 @@ TOPICS: tuple[Topic, ...] = (
           page="hangs.md", aliases="hang stacks"),
     Topic("jobs", "A launch that has run for a second can be asked from another terminal: mslaunch --status, then "
           "mslaunch --top JOB. A detached job goes on when its command has returned: mslaunch --detach …",
-          options="detach join status stop top stacks logs rerun", page="jobs.md", aliases="detach"),
+          options="detach join status stop top stacks logs rerun rerun-untrusted", page="jobs.md", aliases="detach"),
     Topic("mpi", "Programs of Open MPI, MPICH and Intel MPI find each other without more; the protocol is found by the "
           "MPI library of the program.",
           options="mpi spawn mca prtemca pmixmca backend stream-buffering with-ft", page="mpi.md",

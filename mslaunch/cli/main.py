@@ -35,7 +35,7 @@ from mslaunch.cli.parser.options import (
     VersionRequested,
     read_words,
 )
-from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
+from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, exhausted, limit_of, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SMALL = 1 << 16  # bytes
 _ENTERED = 1.0  # seconds after which a launch is in the registry
-_EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
 
 def main() -> None:
@@ -188,13 +187,14 @@ def _require_end(option: str, words: Sequence[str]) -> None:
 
 def _run(argv: Sequence[str], called: str) -> int:
     name, equals, value = argv[0].partition("=") if argv else ("", "", "")
-    if name == "--rerun":
+    if name in ("--rerun", "--rerun-untrusted"):
         from mslaunch.cli.actions import rerun
 
         words = [value, *argv[1:]] if equals else argv[1:]
-        argv, called = rerun.command_line(
-            words, os.environ, lambda *line: parse(line[0], os.environ, _read_text, line[1])
+        argv, called, shown = rerun.command_line(
+            name, words, os.environ, lambda *line: parse(line[0], os.environ, _read_text, line[1])
         )
+        _write_error(f"mslaunch: {name} {shown}\n", "notice", argv)
     request = parse(argv, os.environ, _read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n", "notice", argv)
@@ -273,12 +273,16 @@ def _run_reported(act: Callable[[], int], argv: Sequence[str] = ()) -> int:
     except MemoryError:
         _refuse(no_memory(), argv)
         return EXIT_USAGE
-    except OSError as error:
-        hint = "ulimit -a shows the limits of this shell" if error.errno in _EXHAUSTED else ""
-        where = str(error.filename or "")
+    except (OSError, ImportError) as error:
+        refused = exhausted(error)
+        limit = limit_of(refused.errno)
+        if isinstance(error, ImportError) and not limit:
+            raise
+        hint = "raise it: ulimit -a shows the limits of this shell" if limit else ""
+        where = str(refused.filename or "")
         if where.startswith(_PACKAGE):  # a module that could not be imported: no file of the user's
             where = ""
-        _refuse(LaunchError(f"the system refused: {error.strerror or error}", where, hint), argv)
+        _refuse(LaunchError(f"the system refused: {refused.strerror or refused}{limit}", where, hint), argv)
         return EXIT_USAGE
     except KeyboardInterrupt:  # before the launch handles it
         return 1
@@ -337,10 +341,12 @@ def _cwd() -> str:
 
 
 def _refuse(error: LaunchError, argv: Sequence[str] = ()) -> None:
-    from mslaunch.launcher.messages.closing_report import unreached_text
-
     errors = getattr(error, "errors", None)
-    text = unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n"  # type: ignore[attr-defined]
+    text = f"mslaunch: {error}\n"
+    if errors:
+        from mslaunch.launcher.messages.closing_report import unreached_text
+
+        text = unreached_text(errors, error.hosts)  # type: ignore[attr-defined]
     _write_error(text, "error", argv)
 
 

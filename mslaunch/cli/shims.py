@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from mslaunch.cli.dialects import COMMANDS, DIALECTS, INFO, OWN, SHARED
 from mslaunch.cli.parser import readers
 from mslaunch.errors import LaunchError, UsageError
+from mslaunch.host.system_files import head_of
 
 DEFAULT = tuple(name for row in DIALECTS for name in row.shims)
 _OPTION = "--install-shims"
@@ -58,11 +59,7 @@ def is_ours(path: str) -> bool:
     real = os.path.realpath(path)
     if os.path.islink(path) and os.path.basename(real) == OWN:
         return True
-    try:
-        with open(real, encoding="utf-8", errors="replace") as file:
-            return _MARK in file.read(4096)
-    except OSError:
-        return False
+    return _MARK.encode() in head_of(real, 4096)
 
 
 def _asked(word: str) -> tuple[str, str]:
@@ -99,7 +96,7 @@ def _script(path: str) -> str:
     text = (
         f"#!/bin/sh\n{_MARK}\n"
         f'"exec" {_quoted(sys.executable)} "$0" "$@"\n'  # sh sees a command here, Python nothing but strings
-        f"import sys\n\nsys.path.insert(0, {root!r})\n\n"
+        f"import sys\n\nsys.path[0] = {root!r}  # instead of the folder of this file\n\n"
         "from mslaunch.__main__ import main\n\nmain()\n"
     )
     if os.path.lexists(path):

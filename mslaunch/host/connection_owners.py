@@ -12,7 +12,7 @@ import sys
 
 from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.faststd import TYPE_CHECKING, socket, struct
-from mslaunch.host.own_addresses import addresses, is_loopback
+from mslaunch.host.own_addresses import addresses, bare_address, is_loopback
 from mslaunch.host.processes import read
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def _owner(connection: socket, table: list[bytes]) -> int | None:
 
 def _plain(name: tuple[str, int]) -> tuple[str, int]:
     """Address and port, as one writes them."""
-    address = name[0].partition("%")[0]
-    return (address[len(_MAPPED) :] if address.startswith(_MAPPED) else address), name[1]
+    return bare_address(name[0]), name[1]
 
 
 def _asked(peer: tuple[str, int], own: tuple[str, int]) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from errno import EADDRINUSE
 
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, limit_of, reason
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.connection_owners import column, plain_address, user_name
 from mslaunch.host.processes import link, numbers, strings
@@ -105,10 +105,11 @@ def by_whom(port: int) -> str:
 def refused(port: int, moves: bool, error: OSError) -> LaunchError:
     """Why a port cannot be held; 0: any would have done, `moves`: one of those below it, too."""
     if not port:
-        return LaunchError(f"no free TCP port was found: {error.strerror}")
+        todo = "raise the limit on that host" if limit_of(error.errno) else ""
+        return LaunchError(f"no free TCP port was found: {reason(error)}", todo=todo)
     todo = "name another port: --scheduler HOST:PORT; among msrun's words --master_port, among torchrun's --master-port"
     if error.errno != EADDRINUSE:
-        return LaunchError(f"port {port} cannot be used: {error.strerror}", todo=todo)
+        return LaunchError(f"port {port} cannot be used: {reason(error)}", todo=todo)
     if moves:
         return LaunchError(f"port {port} is taken, and so are those below it that were tried", todo=todo)
     return LaunchError(f"port {port} is taken{by_whom(port)}", todo=f"end that process, or {todo}")

@@ -15,12 +15,32 @@ _RTM_NEWADDR, _RTM_GETADDR, _REQUEST_DUMP = 20, 22, 0x301
 _IFA_ADDRESS, _IFA_LOCAL, _SCOPE_LINK = 1, 2, 253
 _HEAD = struct.Struct("=IHHIIBBBBI")  # nlmsghdr, ifaddrmsg
 _SECONDS = 2.0  # for an answer of the kernel, which has it at once
+_MAPPED = "::ffff:"  # an IPv4 address in a socket of IPv6
 
 
 def addresses() -> list[str]:
-    """The numeric addresses of this node's interfaces, loopback last; IPv6 without link-local ones."""
-    known = interfaces() or ["127.0.0.1"]
-    return sorted(known, key=lambda address: (is_loopback(address), ":" in address))
+    """The numeric addresses of this node's interfaces, IPv6 without link-local ones.
+
+    Addresses of bridges come late and loopback last: containers and virtual machines are behind most bridges, and other
+    hosts may have a bridge with the same address (docker0, virbr0).
+    """
+    try:
+        known = _of_interfaces()
+    except OSError:
+        known = [("127.0.0.1", 0)]
+    bridges = {index for index in dict(known).values() if _is_bridge(index)}
+    known.sort(key=lambda found: (is_loopback(found[0]), found[1] in bridges, ":" in found[0]))
+    return list(dict(known))
+
+
+def _is_bridge(index: int) -> bool:
+    """Whether the interface with this number is a bridge (Documentation/ABI/testing/sysfs-class-net of Linux)."""
+    import _socket
+
+    try:
+        return os.path.isdir(f"/sys/class/net/{_socket.if_indextoname(index)}/bridge")
+    except OSError:  # it has gone
+        return False
 
 
 def is_loopback(address: str) -> bool:
@@ -40,7 +60,7 @@ def leads_back(sock: socket) -> bool:
 def bare_address(address: str) -> str:
     """An address of a socket without an interface; one of IPv4 on a socket of IPv6 as that of IPv4 (RFC 4291)."""
     number = address.partition("%")[0]
-    return number[7:] if number.startswith("::ffff:") else number
+    return number[len(_MAPPED) :] if number.startswith(_MAPPED) else number
 
 
 def network_stack() -> str:
@@ -55,21 +75,13 @@ def network_stack() -> str:
         return ""
 
 
-def interfaces() -> dict[str, int]:
-    """The numeric addresses of this node, with the index of the interface of each; none if the kernel does not answer.
+def _of_interfaces() -> list[tuple[str, int]]:
+    """Addresses and the numbers of their interfaces, by RTM_GETADDR; raises OSError.
 
-    That is what RTM_GETADDR tells.  (SIOCGIFCONF needs `array`, whose import costs 5 ms.)
+    (SIOCGIFCONF needs `array`, whose import costs 5 ms.)
     """
-    found: dict[str, int] = {}
-    try:
-        _ask_kernel(found)
-    except OSError:
-        return {}
-    return found
-
-
-def _ask_kernel(found: dict[str, int]) -> None:
     sock = socket(_AF_NETLINK, _SOCK_RAW, 0)
+    found: list[tuple[str, int]] = []
     try:
         sock.settimeout(_SECONDS)
         sock.send(_HEAD.pack(_HEAD.size, _RTM_GETADDR, _REQUEST_DUMP, 1, 0, 0, 0, 0, 0, 0))
@@ -77,9 +89,10 @@ def _ask_kernel(found: dict[str, int]) -> None:
             pass
     finally:
         sock.close()
+    return found
 
 
-def _take(data: bytes, found: dict[str, int]) -> bool:
+def _take(data: bytes, found: list[tuple[str, int]]) -> bool:
     """Add the addresses of one datagram; whether more are to come."""
     import _socket
 
@@ -90,7 +103,7 @@ def _take(data: bytes, found: dict[str, int]) -> bool:
         its = _attributes(data[_HEAD.size : size])
         address = its.get(_IFA_LOCAL) or its.get(_IFA_ADDRESS)  # where both are there, the second is the peer's
         if address and (family == _AF_INET or (family == _AF_INET6 and scope != _SCOPE_LINK)):
-            found.setdefault(_socket.inet_ntop(family, address), index)
+            found.append((_socket.inet_ntop(family, address), index))
         data = data[max(size + 3 & ~3, _HEAD.size) :]
     return not data
 

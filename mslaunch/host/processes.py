@@ -45,6 +45,20 @@ def is_exiting(pid: int) -> bool:
     return bool(fields) and (fields[0] == b"Z" or bool(int(fields[6]) & _PF_EXITING))
 
 
+def is_ours(pid: int) -> bool:
+    """Whether a process has our user id for all of its own: real, effective, saved and of the file system, proc(5).
+
+    One that has dropped our rights, or has others' beside them, is not; nor is one that has ended.
+    """
+    return ids(pid, b"Uid:") == {os.geteuid()}
+
+
+def ids(pid: int, field: bytes) -> set[int]:
+    """The numbers of a line of /proc/PID/status, such as "Uid:" or "Groups:"."""
+    lines = read(f"/proc/{pid}/status").split(b"\n")
+    return {int(word) for line in lines if line.startswith(field) for word in line.split()[1:]}
+
+
 def children(pid: int) -> list[int]:
     """What a process has started or adopted; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
     files = [f"/proc/{pid}/task/{thread}/children" for thread in numbers(f"/proc/{pid}/task")]

@@ -1,7 +1,8 @@
 """The program file of an app context on this host, and why one cannot be run.
 
 A program without a slash is looked for, in this order (as mpirun 4.1.4), in the directories of --path, in the PATH that
-the rank will see, and in the working directory.
+the rank will see, and in the working directory.  Unlike mpirun's, the working directory does not count if others can
+write there: whoever puts a file of a misspelt name into /tmp would have it run.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 
-from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
+from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError, limit_of
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.system_files import head_of
+from mslaunch.host.system_files import head_of, who_else
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +26,8 @@ _SPAWN_ERRORS = {
     errno.ENOEXEC: "{name} is no program for this machine, or a script whose first line is not #!",
     errno.ENOENT: "the interpreter that {name} asks for in its first line is missing",  # the file itself is there
     errno.E2BIG: "the arguments and variables of {name} are too long for the kernel",
-    errno.EMFILE: "this host allows too few open files for its ranks, so {name} was not started (ulimit -n)",
-    errno.EAGAIN: "this host allows too few processes for its ranks, so {name} was not started (ulimit -u, pids.max)",
+    errno.EMFILE: "this host allows too few open files for its ranks, so {name} was not started{limit}",
+    errno.EAGAIN: "this host allows too few processes for its ranks, so {name} was not started{limit}",
 }
 
 
@@ -51,17 +52,28 @@ def find_program(name: str, path: str, wdir: str, todo: str = "give its whole pa
     if "/" in name:
         _check(os.path.join(wdir, name), name)
         return name
-    refused = ""
-    for folder in [*path.split(":"), wdir]:
+    refused, folders = "", path.split(":")
+    where = f"the PATH of the ranks there is {path}" if path else "the ranks there have no PATH"
+    for folder in [*folders, wdir]:
         candidate = os.path.join(wdir, folder, name)
         if os.path.isfile(candidate):
             if os.access(candidate, os.X_OK):
+                if candidate == os.path.join(wdir, name) and wdir not in folders:  # an empty entry is often a mistake
+                    _require_private(candidate, name, wdir, where)
                 return candidate
             refused = refused or candidate
     if refused:
         _check(refused, name)
-    where = f"the PATH of the ranks there is {path}" if path else "the ranks there have no PATH"
     raise LaunchError(f"the program {name!r} was not found", todo=f"{where}\n{todo}", code=EXIT_NOT_FOUND)
+
+
+def _require_private(path: str, name: str, wdir: str, where: str) -> None:
+    """Raise if others could have put a program there that is in no PATH and would be run all the same, or change it."""
+    for at in (wdir, path):
+        who = who_else(os.stat(at))
+        if who:
+            what = f"the program {name!r} is not in PATH, and {path} is not run, since {who} can write to {at}"
+            raise LaunchError(what, todo=f"type ./{name} if you mean that file\n{where}", code=EXIT_NOT_FOUND)
 
 
 def _check(path: str, name: str) -> None:
@@ -120,7 +132,9 @@ def script_of(argv: Sequence[str]) -> str:
 def explain_spawn(name: str, error: OSError) -> LaunchError:
     """Why the kernel did not start `name`."""
     what = _SPAWN_ERRORS.get(error.errno or 0, "{name} could not be started: {error}")
-    return LaunchError(what.format(name=repr(name), error=error.strerror), code=EXIT_NOT_STARTED)
+    limit = limit_of(error.errno)
+    todo = "raise the limit on that host, or start fewer ranks there" if limit else ""
+    return LaunchError(what.format(name=repr(name), error=error.strerror, limit=limit), "", todo, EXIT_NOT_STARTED)
 
 
 def is_python_name(name: str) -> bool:

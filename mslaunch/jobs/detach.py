@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
+from mslaunch.agent.guard import set_name
 from mslaunch.errors import EXIT_USAGE, LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.programs import check_script
+from mslaunch.host.system_files import head_of
 from mslaunch.jobs import background_launcher
 from mslaunch.jobs.background_launcher import RELAYED
 from mslaunch.jobs.job_facts import job_facts
@@ -82,6 +84,7 @@ def _daemonize(act: Callable[[], int]) -> None:
     status = EXIT_USAGE
     try:
         os.setsid()
+        set_name("mslaunch")
         status = 0 if os.fork() else act()
     except BaseException:
         sys.excepthook(*sys.exc_info())  # an internal error: it goes to the log
@@ -123,8 +126,7 @@ def _wait(entry: JobEntry, read_line: Callable[[], str], relay: _SignalRelay, qu
 
 def _show(path: str, size: int) -> None:
     try:
-        with open(path, "rb") as file:
-            sys.stderr.buffer.write(file.read(min(size, _MUCH)))
+        sys.stderr.buffer.write(head_of(path, min(size, _MUCH)))
         sys.stderr.flush()
     except (OSError, AttributeError):
         pass

@@ -27,6 +27,7 @@ def job_facts(request: Request, cwd: str) -> dict[str, Any]:
         "began": time.time(),
         "ranks": sum(filter(None, counts)) if None not in counts else None,
         "logs": bases[0] if bases else None,
+        "whole": request.cluster.share is None,
         "grace": request.grace,
         "layouts": [[base, layout.out, layout.err] for base, layout in zip(bases, kept)],
     }

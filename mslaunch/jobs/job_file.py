@@ -54,6 +54,10 @@ def _process(value: object) -> bool:
     return isinstance(pid, int) and 0 < pid < _PID and all(map(_text, rest))
 
 
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _code(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < 256
 
@@ -70,7 +74,7 @@ _REQUIRED: dict[str, Callable[[object], bool]] = {
 }  # fmt: skip
 _OPTIONAL: dict[str, Callable[[object], bool]] = {
     "running": _number, "ended": _number, "code": _code, "how": _text, "block": _text, "waiting": _text,
-    "program": _text, "layouts": _layouts,
+    "program": _text, "layouts": _layouts, "whole": _flag,
 }  # fmt: skip
 _AT_THE_END = {"ended", "how"}  #: facts that come with `code`
 
@@ -99,7 +103,7 @@ def write_facts(folder: int, facts: dict[str, Any]) -> None:
     """Put them in the place of what the file says.  Raises OSError."""
     import json
 
-    text = json.dumps(facts, indent=1).encode()
+    text = json.dumps(facts, indent=1).replace("\x7f", "\\u007f").encode()
     with open(os.open(_NEW, _OPEN_NEW, 0o600, dir_fd=folder), "wb") as file:
         file.write(text)
     os.rename(_NEW, NAME, src_dir_fd=folder, dst_dir_fd=folder)

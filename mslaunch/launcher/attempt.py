@@ -19,11 +19,11 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load, partial
 from mslaunch.host.own_addresses import addresses, is_local
 from mslaunch.host.system_files import head_of
 from mslaunch.host.usable_cpus import cores_here
-from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import PREPARE_SECONDS
+from mslaunch.launcher.job.job_actions import JobAgents
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, check_shared, most_restarts, policy_of
 from mslaunch.launcher.job.startup import JobPlans

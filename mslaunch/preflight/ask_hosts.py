@@ -119,7 +119,7 @@ class HostSurvey:
                 listening = cleaned(messages.unpack_check(messages.LISTEN, messages.Listening, answer))
                 if listening.error:
                     self.deaf[name] = listening.error
-                elif 0 < listening.port < 1 << 16 and _is_secret(listening.token) and _is_secret(listening.proof):
+                elif 0 < listening.port < 1 << 16 and _is_secret(listening.token):
                     self._listening[name] = listening
                 else:
                     raise WireError("it did not answer what it was asked for")
@@ -137,6 +137,8 @@ class HostSurvey:
                 if source in errors:
                     raise WireError(errors[source].what)
                 facts = messages.unpack_check(messages.MEASURE, messages.LinkFacts, answers[source])
+                if facts.address not in ("", *self._addresses(source, target)):
+                    raise WireError("it did not answer what it was asked for")
             except WireError as error:
                 facts = messages.LinkFacts(error.what)
             made.append(LinkReport(source, target, cleaned(facts)))
@@ -144,18 +146,22 @@ class HostSurvey:
         return made
 
     def _question(self, source: str, target: str, seconds: float) -> bytes:
-        """How `source` may reach `target`: at the addresses of its interfaces, and at that of our end of SSH.
+        """How `source` may reach `target`."""
+        listening = self._listening[target]
+        addresses = self._addresses(source, target)
+        question = messages.LinkQuestion(addresses, listening.port, listening.token, seconds)
+        return messages.pack_check(messages.MEASURE, question)
 
-        `source` sees the launcher's host there, which may be the target.  So that host gets the token of each target.
+    def _addresses(self, source: str, target: str) -> tuple[str, ...]:
+        """Where `source` may reach `target`: at the addresses of its interfaces, and at that of our end of SSH.
+
+        `source` sees the launcher's host there, which may be the target.
         """
         hello, own = self._agents[target].hello, self._agents[source].hello
         addresses = list(hello.addresses) if hello else []
         if own and own.seen_from:
             addresses.append(own.seen_from)
-        others = [address for address in dict.fromkeys(addresses) if not _is_loopback(address)]
-        listening = self._listening[target]
-        question = messages.LinkQuestion(tuple(others), listening.port, listening.token, listening.proof, seconds)
-        return messages.pack_check(messages.MEASURE, question)
+        return tuple(address for address in dict.fromkeys(addresses) if not _is_loopback(address))
 
 
 def _counted(
@@ -243,7 +249,7 @@ def _small(plan: NodePlan) -> NodePlan:
 
 
 def _is_secret(word: str) -> bool:
-    """Whether it can be a token or a proof: other hosts send it, and shall send nothing else that a host has said."""
+    """Whether it can be a token."""
     return len(word) == 32 and all(letter in "0123456789abcdef" for letter in word)
 
 

@@ -164,6 +164,8 @@ def _of_programs(report: HostReport, request: Request) -> Iterator[Finding]:
             continue  # what is sent there does not exist yet
         check = DIRECTORY if program.kind == DIRECTORY else PROGRAM
         repair = [line for line in program.todo.splitlines() if line]
+        if not report.node.local:  # whoever controls the host could have a command run here
+            repair = [f"{report.name} says: {line}" for line in repair]
         yield _found(report, check, program.error, *_put_there(report.node, program, app), *repair)
 
 

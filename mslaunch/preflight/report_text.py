@@ -115,7 +115,7 @@ def as_json(result: CheckResult) -> str:
         "links": [{"from": one.source, "to": one.target, **_link(one)} for one in result.links],
         "rounds": result.rounds,
     }
-    return json.dumps(found, indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(found, indent=1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
 
 
 def _link(report: LinkReport) -> dict[str, object]:

@@ -57,7 +57,7 @@ class CallWords(NamedTuple):
 
 def proof(role: str, token: bytes, call: CallWords) -> str:
     """What the side with this role sends."""
-    return _keyed(token, f"proof of {role}", call).hex()
+    return keyed(token, f"proof of {role}", *call).hex()
 
 
 def seals(role: str, token: bytes, call: CallWords) -> Seals:
@@ -65,16 +65,17 @@ def seals(role: str, token: bytes, call: CallWords) -> Seals:
     from mslaunch.protocol.sealed_records import RecordOpener, RecordSealer, Seals
 
     other = HOST if role == CALLER else CALLER
-    ours, theirs = (_keyed(token, f"records of {side}", call) for side in (role, other))
+    ours, theirs = (keyed(token, f"records of {side}", *call) for side in (role, other))
     return Seals(RecordSealer(ours), RecordOpener(theirs))
 
 
-def _keyed(token: bytes, use: str, call: CallWords) -> bytes:
+def keyed(token: bytes, *words: str) -> bytes:
+    """Return 32 bytes that only somebody who knows the token can make of these words, which have no line ends."""
     try:
         from _blake2 import blake2b
     except ImportError:  # an interpreter without this C core
         from hashlib import blake2b
-    return blake2b("\n".join((use, *call)).encode(), key=token, digest_size=32).digest()
+    return blake2b("\n".join(words).encode(), key=token, digest_size=32).digest()
 
 
 def same(one: str, other: str) -> bool:

@@ -76,8 +76,7 @@ class Listening(NamedTuple):
     """The answer to LISTEN, which has no record: where others may measure."""
 
     port: int
-    token: str  # with which they begin, and which nobody else knows
-    proof: str  # what they are answered
+    token: str  # the key of proofs, which nobody else knows
     error: str = ""  # why nobody can
 
 
@@ -87,7 +86,6 @@ class LinkQuestion(NamedTuple):
     addresses: tuple[str, ...]  # the most likely first
     port: int
     token: str
-    proof: str
     seconds: float  # for the transfer
 
 

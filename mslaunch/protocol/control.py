@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+ADDRESSES = 256  #: that HELLO names at most; a host with thousands of containers has more interfaces
+
+
 class Hello(NamedTuple):
     """An agent is there."""
 
@@ -42,7 +45,7 @@ class Reserved(NamedTuple):
 
     ports: tuple[int, ...]  # listened on until LAUNCH
     probe: int  # the port of the token listener
-    token: str  # what it says
+    token: str  # the key of its proofs
 
 
 class Probe(NamedTuple):
@@ -50,13 +53,14 @@ class Probe(NamedTuple):
 
     addresses: tuple[str, ...]
     port: int
-    token: str  # that is to be read there
+    token: str  # the key of the proof that is wanted there
 
 
 class Reached(NamedTuple):
-    """Where it could read the token (REACHED)."""
+    """Where the token listener has answered (REACHED)."""
 
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...]  # that it has proved
+    translated: tuple[str, ...] = ()  # where it proved another address, that of its end
 
 
 class FileHead(NamedTuple):

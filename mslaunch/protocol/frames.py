@@ -138,7 +138,9 @@ class Decoder:
                     pieces[:] = [b"".join(pieces)]
                 self._missing = missing - len(data)
                 return []
-            return self._cut(data, missing, [Frame(self._kind, self._rank, b"".join(pieces))])
+            whole = Frame(self._kind, self._rank, b"".join(pieces))
+            pieces.clear()
+            return self._cut(data, missing, [whole])
         if self._buffer:
             data = self._buffer + data
         if self._waiting_for_magic:

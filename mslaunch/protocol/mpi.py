@@ -81,6 +81,11 @@ class Alone(NamedTuple):
 
 def pack_with_blobs(record: Gathering | Released | Question | Answer) -> bytes:
     """The payload of a `Gathering`, `Released`, `Question` or `Answer`."""
+    return b"".join(pieces_with_blobs(record))
+
+
+def pieces_with_blobs(record: Gathering | Released | Question | Answer) -> list[bytes]:
+    """The same in pieces: no copy is made of blobs that are long."""
     more: Mapping[str, Iterable[str]] = getattr(record, "fields", {})
     return _pack({**fields_of(record, _OWN, ("fields", "blobs")), **more}, record.blobs)
 
@@ -108,17 +113,17 @@ def unpack_part(payload: bytes) -> dict[str, str]:
     return {name: source for name, (source,) in unpack(payload).items()}
 
 
-def _pack(fields: Mapping[str, Iterable[str]], blobs: tuple[bytes, ...]) -> bytes:
+def _pack(fields: Mapping[str, Iterable[str]], blobs: tuple[bytes, ...]) -> list[bytes]:
     """The sizes of fields and blobs, a line; then these."""
     head = pack(fields)
     sizes = " ".join(str(len(part)) for part in (head, *blobs))
-    payload = b"".join((sizes.encode(), b"\n", head, *blobs))
-    if LEAST <= len(payload) <= MOST:
+    pieces = [sizes.encode() + b"\n" + head, *blobs]
+    if LEAST <= sum(map(len, pieces)) <= MOST:
         import zlib
 
         # 64 KiB of hexadecimal addresses take 1 ms and become 37
-        payload = b"z" + zlib.compress(payload, 1)
-    return payload
+        pieces = [b"z" + zlib.compress(b"".join(pieces), 1)]
+    return pieces
 
 
 def _expanded(payload: bytes) -> bytes:

@@ -31,9 +31,9 @@ class ProgramRequest:
         self._frames: list[bytes | memoryview] = []
         self.held = b""  #: what may be the beginning of the line
 
-    def send(self, frame: bytes | memoryview) -> None:
+    def send(self, *pieces: bytes | memoryview) -> None:
         """One frame, down, behind the program."""
-        self._frames.append(frame)
+        self._frames += pieces
 
     def feed(self, data: bytes) -> bytes:
         """What comes before and behind the question; raises `WireError` for one without end."""

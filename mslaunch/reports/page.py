@@ -24,7 +24,8 @@ _EVENTS = 200  # restarts and hangs in tables
 _ATTEMPTS = 500  # in the table of attempts
 _FOLLOWERS = 12
 _FACTS = 8  # columns of the table of hosts
-_TEXT = 20_000  # characters of the command, and of a list of variables
+_TEXT = 20_000  # characters of a list of variables
+MOST_COMMAND = 1 << 20  #: characters of the command: --rerun would run it, so no part is left out silently
 
 
 class RankTableRow(NamedTuple):
@@ -83,6 +84,7 @@ def contents(run: RecordedRun) -> dict[str, Any]:
     last = run.last
     ends = rank_ends.ends_of(last) if last else []
     shown = _shown(run.attempts)
+    command = _command(run.command)
     return {
         "run": run,
         "tone": "open" if run.running else "bad" if run.cause or run.code else "good",
@@ -107,7 +109,8 @@ def contents(run: RecordedRun) -> dict[str, Any]:
         "events_left": max(0, len(run.restarts) - _EVENTS) + max(0, len(run.hangs) - _EVENTS),
         "hosts": _hosts(run, ends),
         "hosts_left": max(0, len(run.hosts) - MOST_ROWS),
-        "command": _command(run.command),
+        "command": command[:MOST_COMMAND],
+        "command_left": max(0, len(command) - MOST_COMMAND),
         "environment": shortened(", ".join(run.environment), _TEXT),
         "exported": shortened(", ".join(run.exported), _TEXT),
         "duration": duration,
@@ -259,10 +262,13 @@ def _rank_rows(run: RecordedRun, ends: Sequence[RankEnd]) -> list[RankTableRow]:
 
 def _hosts(run: RecordedRun, ends: Sequence[RankEnd]) -> dict[str, Any]:
     """The table of hosts: facts that are the same on all are told once, the others have columns."""
-    names = list(dict.fromkeys(name for host in run.hosts for name in host.facts))
     first = run.hosts[0].facts if run.hosts else {}
-    same = [name for name in names if all(host.facts.get(name) == first.get(name) for host in run.hosts)]
-    differ = [name for name in names if name not in same][:_FACTS]
+    alike = dict.fromkeys((name for host in run.hosts for name in host.facts), 0)  # name -> hosts that are as the first
+    for host in run.hosts:
+        for name, value in host.facts.items():
+            alike[name] += first.get(name) == value
+    same = [name for name, count in alike.items() if count == len(run.hosts)]
+    differ = [name for name, count in alike.items() if count < len(run.hosts)][:_FACTS]
     by_host: dict[int, list[RankEnd]] = {}
     for each in ends:
         by_host.setdefault(each.rank.host, []).append(each)
@@ -280,4 +286,4 @@ def _hosts(run: RecordedRun, ends: Sequence[RankEnd]) -> dict[str, Any]:
 def _command(words: Sequence[str]) -> str:
     import shlex
 
-    return shortened(" ".join(map(shlex.quote, words)), _TEXT)
+    return " ".join(map(shlex.quote, words))

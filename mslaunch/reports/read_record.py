@@ -34,6 +34,7 @@ _MOST_BRACKETS = 2 * MOST_RANKS
 _MOST_WORDS = 50_000
 _MOST_FACTS = 60
 _NAME = 255  # characters of a host or a rank
+_PATH = 4096
 _REPORT = 50_000  # characters of the closing block
 _DIGITS = 30  # of a whole number; Python needs long for thousands of them
 
@@ -53,8 +54,9 @@ def read_record(data: bytes) -> RecordedRun:
         left -= len(attempts[-1].ranks)
     output = fields.one("output")
     run = RecordedRun(
-        fields.line("mslaunch"), fields.line("python"), fields.line("job"), fields.words("command", _MOST_WORDS),
-        fields.line("cwd"), fields.line("host"), fields.number("pid"), fields.line("began"), fields.line("ended"),
+        fields.line("mslaunch"), fields.line("python"), fields.line("job"),
+        fields.words("command", _MOST_WORDS, MOST_BYTES), fields.line("cwd", _PATH),
+        fields.line("host"), fields.number("pid"), fields.line("began"), fields.line("ended"),
         fields.seconds("seconds"), state == "running", fields.number("code", -255, 255), fields.number("signal"),
         _cause(fields.one("cause")), fields.text("report", _REPORT), fields.words("environment", _MOST_WORDS),
         fields.words("exported", _MOST_WORDS), hosts, _output(output), tuple(attempts),

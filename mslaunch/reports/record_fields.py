@@ -100,13 +100,13 @@ class Fields:
             raise self._refuse(name, f"seconds, a number from 0 to {SECONDS:.0f}")
         return float(value)
 
-    def words(self, name: str, most: int) -> tuple[str, ...]:
-        """A list of texts of one line each; empty for null."""
+    def words(self, name: str, most: int, longest: int = LINE) -> tuple[str, ...]:
+        """A list of texts of one line each, of which so many characters are kept; empty for null."""
         found = []
         for path, value in self.items(name, most):
             if not isinstance(value, str):
                 raise wrong(path, value, "a text")
-            found.append(visible(value).replace("\n", "\\n"))
+            found.append(visible(value, longest).replace("\n", "\\n"))
         return tuple(found)
 
     def counts(self, name: str, most: int) -> tuple[int, ...]:
@@ -127,21 +127,19 @@ class Fields:
         value = self._value.get(name)
         return None if value is None else Fields(value, self.path(name))
 
-    def items(self, name: str, most: int) -> list[tuple[str, Any]]:
+    def items(self, name: str, most: int) -> Iterator[tuple[str, Any]]:
         """A list of at most so many values, each with its path; empty for null."""
         value = self._value.get(name)
         if value is None:
-            return []
+            return iter(())
         if not isinstance(value, list):
             raise self._refuse(name, "a list")
         if len(value) > most:
             raise LaunchError(f"{self.path(name)} has {len(value)} entries, and at most {most} are read")
-        return [(f"{self.path(name)}[{at}]", item) for at, item in enumerate(value)]
+        return ((f"{self.path(name)}[{at}]", item) for at, item in enumerate(value))
 
     def facts(self, name: str, most: int) -> dict[str, str]:
         """An object of names and plain values, as texts; what is an object itself is written as JSON."""
-        import json
-
         value = self._value.get(name)
         if value is None:
             return {}
@@ -150,7 +148,7 @@ class Fields:
         if len(value) > most:
             raise LaunchError(f"{self.path(name)} has {len(value)} entries, and at most {most} are read")
         texts = {
-            fact: ", ".join(known) if _are_texts(known) else known if isinstance(known, str) else json.dumps(known)
+            fact: ", ".join(known) if _are_texts(known) else known if isinstance(known, str) else _as_json(known)
             for fact, known in value.items()
             if known is not None
         }
@@ -159,9 +157,18 @@ class Fields:
 
 def wrong(path: str, value: Any, wanted: str) -> LaunchError:
     """The error for a value that is not what it should be."""
-    import json
-
-    shown = visible(json.dumps(value), 60)
     if isinstance(value, (dict, list)):
         shown = "an object" if isinstance(value, dict) else "a list"
+    else:
+        shown = visible(_as_json(value), 60)
     return LaunchError(f"it is no record of a run: {path} is {shown} and should be {wanted}", todo=TODO)
+
+
+def _as_json(value: Any) -> str:
+    """JSON as it was read; of what has too many brackets inside each other only that."""
+    import json
+
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return "…"

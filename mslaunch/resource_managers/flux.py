@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.resource_managers.managers import LEAVE, grant_of
+from mslaunch.resource_managers.managers import LEAVE, grant_of, host_names
 from mslaunch.resource_managers.node_lists import expand
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def grant(host: HostAccess) -> Grant | None:
 
 def hosts(run: Callable[[Sequence[str]], str]) -> list[str]:
     """The host of each broker, by its rank.  Raises `LaunchError`."""
-    return _expanded(run(["flux", "getattr", "hostlist"]), "flux getattr hostlist")
+    source = "flux getattr hostlist"
+    return host_names(_expanded(run(source.split()), source), source)
 
 
 def _cores(text: str) -> list[tuple[int, int]]:

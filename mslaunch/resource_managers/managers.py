@@ -10,6 +10,7 @@ from __future__ import annotations
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import LaunchError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load
+from mslaunch.plan.hosts.hostfile import is_host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
         """One system; what a row of `MANAGERS` names."""
 
         def __call__(self, host: HostAccess) -> Grant | None:
-            """What was granted to this launch; None if it does not run under this system.
+            """What was granted to this launch; None if it does not run under this system.  Names are `host_names`.
 
             Raises `LaunchError` if it does, and the grant cannot be understood or used: a launch is never silently
             local.
@@ -90,11 +91,21 @@ def lines_of(path: str, name: str, title: str, host: HostAccess) -> list[str]:
 def counted_names(names: Iterable[str], source: str) -> dict[str, int]:
     """Names, repeated for each slot, in the order of first mention.  Raises `LaunchError` for what is no name."""
     slots: dict[str, int] = {}
-    for name in names:
-        if not all(char.isalnum() or char in ".-_:" for char in name) or name[:1] in ("", "-"):
-            raise LaunchError(f"{source}: {name[:60]!r} is not the name of a host", todo=LEAVE)
+    for name in host_names(names, source):
         slots[name] = slots.get(name, 0) + 1
     return slots
+
+
+def host_names(names: Iterable[str], source: str) -> list[str]:
+    """Names that a system says are those of hosts.  Raises `LaunchError` for what is none.
+
+    They become words of ssh, srun and other commands, which would take `-oProxyCommand=…` for an option.
+    """
+    found = list(names)
+    for name in found:
+        if not is_host_name(name):
+            raise LaunchError(f"{source}: {name[:60]!r} is not the name of a host", todo=LEAVE)
+    return found
 
 
 def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant | None:
@@ -110,6 +121,7 @@ def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant
         manager: ResourceManager = load(row)
         grant = manager(host)
         if grant:
+            host_names([node.name for node in grant.allocation.nodes], grant.title)
             grants[word] = grant
             if word == INNERMOST:
                 break

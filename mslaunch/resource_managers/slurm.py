@@ -16,7 +16,7 @@ from __future__ import annotations
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.resource_managers.managers import Grant
+from mslaunch.resource_managers.managers import Grant, host_names
 from mslaunch.resource_managers.node_lists import counts, expand
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def components(environ: Mapping[str, str]) -> list[Component]:
 
 def _component(environ: Mapping[str, str], group: int) -> Component:
     end = "" if group < 0 else f"_HET_GROUP_{group}"
-    nodes = _read(expand, environ, f"SLURM_JOB_NODELIST{end}")
+    nodes = host_names(_read(expand, environ, f"SLURM_JOB_NODELIST{end}"), f"SLURM_JOB_NODELIST{end}")
     in_step = _in_step(environ)
     name = f"SLURM_JOB_CPUS_PER_NODE{end}" if in_step else f"SLURM_TASKS_PER_NODE{end}"
     slots = _read(counts, environ, name)

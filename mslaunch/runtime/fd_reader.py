@@ -18,12 +18,20 @@ FULL = 1 << 20  #: bytes: no pipe or socket of ours holds more
 class FdReader:
     """Owns `fd`: reads it while it is watched, and closes it at its end."""
 
-    def __init__(self, loop: Loop, fd: int, received: Callable[[bytes], None], closed: Callable[[], None]) -> None:
-        """`closed` is called once, when nothing more will be received."""
+    def __init__(
+        self,
+        loop: Loop,
+        fd: int,
+        received: Callable[[bytes], None],
+        closed: Callable[[], None],
+        read: Callable[[int, int], bytes] = os.read,
+    ) -> None:
+        """`closed` is called once, when nothing more will be received; `read` is called as os.read is."""
         self._loop = loop
         self._fd = fd
         self._received = received
         self._closed = closed
+        self._read_from = read
         self._size = _FIRST
         os.set_blocking(fd, False)
 
@@ -56,7 +64,7 @@ class FdReader:
     def _read(self) -> int:
         """Read once; the number of bytes, 0 if there are none."""
         try:
-            data = os.read(self._fd, self._size)
+            data = self._read_from(self._fd, self._size)
         except BlockingIOError:
             return 0
         except OSError:  # EIO: the last holder of a pseudo-terminal closed it

@@ -33,6 +33,19 @@ if TYPE_CHECKING:
             """
 
 
+class OwnSshError(LinkError):
+    """mslaunch's own SSH cannot reach a host as the SSH configuration wants it."""
+
+    ssh_reason = ""  #: why the ssh program may reach it; "": it may not either
+
+
+class HandedOver(NamedTuple):
+    """The hosts of one launch that the ssh program reaches, because mslaunch's own SSH cannot."""
+
+    causes: dict[str, OwnSshError]  # by the name of the node, the error of our own SSH
+    told: set[str]  # nodes that a notice has named
+
+
 class OpenContext(NamedTuple):
     """What an opener is given."""
 
@@ -44,6 +57,7 @@ class OpenContext(NamedTuple):
     loop: Loop
     closers: list[Callable[[], None]]  # called, the last first, when nobody is waited for any more
     fork: bool = True  # False: a forked process would inherit the descriptors of links that are open already
+    handed_over: HandedOver | None = None  # of the launch, so that a host is reached the same way again
 
 
 class Link:

@@ -17,14 +17,14 @@ from mslaunch.errors import LaunchError, LinkError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, TOKEN
 from mslaunch.transport.bootstrap.command_lines import calling_script, file_argv
-from mslaunch.transport.call_back import CallListener, call_terms
+from mslaunch.transport.call_back import CallListener, call_terms, token_of_host
+from mslaunch.transport.last_words import LastWords
 from mslaunch.transport.launcher_addresses import LauncherAddresses
-from mslaunch.transport.rsh_program import ended_within, last_words
+from mslaunch.transport.rsh_program import ended_within
 from mslaunch.transport.token_file import UNREADABLE, TokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import IO
 
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.request import LinkPolicy
@@ -58,7 +58,7 @@ class Calling(NamedTuple):
 
     policy: LinkPolicy
     port: int
-    token: bytes
+    token: Callable[[str], bytes]  # of an agent, by the name of its node
     addresses: LauncherAddresses
     names: Sequence[str]  # of all nodes
 
@@ -68,8 +68,9 @@ class Calling(NamedTuple):
 
     def terms(self, node: str) -> bytes:
         """The line for an agent whose program does not have it."""
-        known = self.addresses.for_hosts([node[1:]] if node[:1] == "=" else self.names)
-        return call_terms(self.port, self.token, node, "-", known)
+        name = node[1:] if node[:1] == "=" else ""
+        known = self.addresses.for_hosts([name] if name else self.names)
+        return call_terms(self.port, self.token(name), node, "-", known)
 
 
 class Task:
@@ -80,30 +81,28 @@ class Task:
     ) -> None:
         """Run it; `held`: see `Way`.  Raises OSError."""
         import subprocess
-        import tempfile
 
         self.open: set[CallLink] = set()
         self.said = b""  # on standard output, the last of it
         self.limit: Timer | None = None
         self.ended: Callable[[], None] = lambda: None  # called when it has closed its output
-        self._noise: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the command)
-        self._last = b""
+        self._words = LastWords()
         self._loop = context.loop
         self._given = given if held else b""
         fd, self._input = os.pipe() if held else (_file_with(given), -1)
         self._output, ours = os.pipe()
         try:
             self._process = subprocess.Popen(
-                argv, stdin=fd, stdout=ours, stderr=self._noise, env=environ, cwd="/", start_new_session=True
+                argv, stdin=fd, stdout=ours, stderr=self._words.pipe, env=environ, cwd="/", start_new_session=True
             )
         except OSError:
             os.close(self._output)
             self._close_input()
-            self._noise.close()
             raise
         finally:
             os.close(fd)
             os.close(ours)
+            self._words.begin(self._loop)  # where there is no program, it ends at once
         self._loop.reader(self._output, self._read)
 
     def _read(self) -> None:
@@ -142,9 +141,7 @@ class Task:
 
     def noise(self) -> bytes:
         """The last 4 KiB of its standard error."""
-        if not self._noise.closed:
-            self._last = last_words(self._noise)
-        return self._last
+        return self._words.said()
 
     def leave(self, link: CallLink, killed: bool) -> None:
         """The agent has ended, or cannot be reached."""
@@ -155,23 +152,26 @@ class Task:
         """Wait so long for its end, and then kill it."""
         self._close_output()
         self._close_input()
-        if not ended_within(self._process, seconds):
+        if not ended_within(self._process, self._words, seconds):
             self._process.kill()
             self._process.wait()
-        self.noise()
-        self._noise.close()
+        self._words.close()
 
 
 class TasksStart:
     """The commands of all hosts, as many at a time as --fanout says, until all agents have called."""
 
-    def __init__(self, nodes: Sequence[Node], context: OpenContext, make: Callable[[Calling], Way]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], context: OpenContext, make: Callable[[Calling], Way], shared: bool = False
+    ) -> None:
+        """`make` returns how agents are started; `shared`: all of them are given the same program, and one token."""
         self._context = context
         self._environ = {name: value for name, value in context.environ.items() if name not in _ELSEWHERE}
         self._queue = list(nodes)
         self._starting: dict[str, tuple[Node, Task]] = {}
         self._by_ssh: list[Node] = []
-        token = os.urandom(TOKEN)
+        whole = os.urandom(TOKEN)
+        token = (lambda name: whole) if shared else partial(token_of_host, whole)
         self._listener = CallListener(context.loop, token, self._admit)
         context.closers.append(self._stop)
         names = [node.name for node in nodes]
@@ -352,7 +352,7 @@ def open_by_tm(nodes: Sequence[Node], context: OpenContext) -> None:
         program = partial(file_argv, policy.python, policy.timeout, tuple(file.directories))
         return Way(lambda node: [*words, node.name, *program(node.name)], lambda node: b"", file.remove)
 
-    TasksStart(nodes, context, make)
+    TasksStart(nodes, context, make, shared=True)
 
 
 def open_by_blaunch(nodes: Sequence[Node], context: OpenContext) -> None:

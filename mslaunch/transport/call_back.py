@@ -11,7 +11,7 @@ import time
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, socket
 from mslaunch.host.own_addresses import bare_address, network_stack
-from mslaunch.protocol.call_proof import bytecode
+from mslaunch.protocol.call_proof import bytecode, keyed
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.proved_callers import ProvedCallers
@@ -53,6 +53,14 @@ def call_terms(port: int, token: bytes, node: str, address_variable: str, addres
     return " ".join(words).encode("ascii") + b"\n"
 
 
+def token_of_host(token: bytes, node: str) -> bytes:
+    """The token of one host alone, made of that of the launch: a host that knows its own cannot pose as another.
+
+    Nor can it pose as the launcher towards another host.
+    """
+    return keyed(token, "token of a host", node)
+
+
 class AgentCall(NamedTuple):
     """The connection of an agent that has called back, and was proved."""
 
@@ -64,8 +72,11 @@ class AgentCall(NamedTuple):
 class CallListener:
     """Listens on all addresses, at a port that is free."""
 
-    def __init__(self, loop: Loop, token: bytes, admit: Callable[[str, AgentCall], bool]) -> None:
-        """`admit(node, call)` takes the connection of the agent of a node, or refuses it."""
+    def __init__(self, loop: Loop, token: Callable[[str], bytes], admit: Callable[[str, AgentCall], bool]) -> None:
+        """`token(node)`: what the agent of a node has to know.
+
+        `admit(node, call)` takes its connection, or refuses it.
+        """
         self._admit = admit
         sock = _listening()
         self.port: int = sock.getsockname()[1]

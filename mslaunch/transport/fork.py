@@ -8,6 +8,7 @@ The two pipes of a forked agent are a mebibyte each, which is worth a third of t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import os
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _F_SETPIPE_SZ = 1031
 _PIPE_SIZE = 1 << 20
-LIMITS = "ulimit -u, and pids.max of a control group, limit the processes of a user"  # where fork fails
+LIMITS = "raise the limit in the shell that starts mslaunch, or that of its control group"  # where fork or pipe fails
 _KILLED = 2.0  # seconds that a guard has for the rest, once its agent was killed
 
 
@@ -137,7 +138,7 @@ def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
             from mslaunch.transport.bootstrap.command_lines import boot_argv
             from mslaunch.transport.rsh_program import ProcessLink
 
-            links.append(ProcessLink(node, boot_argv(sys.executable, context.policy.timeout)))
+            links.append(ProcessLink(node, boot_argv(sys.executable, context.policy.timeout), context.loop))
             links[-1].here = True
     for link in links:
         context.opened(link)
@@ -165,13 +166,16 @@ def _fork(close: Iterable[int]) -> tuple[int, int, int]:
     It keeps none of our descriptors.  `close` are the ends of other links, which matter most, for systems without
     /proc, where it cannot see which descriptors there are.
     """
-    down, up = _pipe(), _pipe()
+    opened: list[int] = []
     try:
+        opened += _pipe()
+        opened += _pipe()
         pid = os.fork()
     except OSError as error:
-        for fd in (*down, *up):
+        for fd in opened:
             os.close(fd)
         raise LinkError(f"no agent could be started here: {reason(error)}", todo=LIMITS) from None
+    down, up = opened[:2], opened[2:]
     if not pid:
         status = 70
         try:
@@ -213,7 +217,15 @@ def _be_agent(reader: int, writer: int, others: list[int]) -> int:
 def _pipe() -> tuple[int, int]:
     """A pipe with descriptors above 2, even if standard input is closed (`<&-`)."""
     ends = os.pipe()
-    moved = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, 3)
-    for fd in ends:
-        os.close(fd)
-    return moved
+    moved: list[int] = []
+    try:
+        for fd in ends:
+            moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))
+    except OSError as error:  # EINVAL: 3 is above the limit
+        for fd in moved:
+            os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
+    finally:
+        for fd in ends:
+            os.close(fd)
+    return moved[0], moved[1]

@@ -8,10 +8,8 @@ so on every host, and is left out.
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.own_addresses import addresses, interfaces, is_loopback, source_address
+from mslaunch.host.own_addresses import addresses, is_loopback, source_address
 from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
@@ -26,9 +24,7 @@ class LauncherAddresses:
     """Those of this host at one time."""
 
     def __init__(self) -> None:
-        own = [address for address in addresses() if not is_loopback(address)]
-        bridged = set(of_bridges())
-        self._known = sorted(own, key=bridged.__contains__)
+        self._known = [address for address in addresses() if not is_loopback(address)]
         self._listed = by_name(head_of(_HOSTS, _MOST))
 
     def for_hosts(self, names: Iterable[str]) -> list[str]:
@@ -36,20 +32,6 @@ class LauncherAddresses:
         numbers = [self._listed.get(name, name) for name in list(names)[:_ROUTES]]
         routes = [route for route in map(source_address, numbers) if route in self._known]
         return list(dict.fromkeys([*routes, *self._known]))
-
-
-def of_bridges() -> list[str]:
-    """The addresses of interfaces that are bridges, as the kernel has it (/sys/class/net/NAME/bridge)."""
-    from _socket import if_indextoname
-
-    found = []
-    for address, index in interfaces().items():
-        try:
-            if os.path.isdir(f"/sys/class/net/{if_indextoname(index)}/bridge"):
-                found.append(address)
-        except OSError:  # it has just gone
-            continue
-    return found
 
 
 def by_name(text: bytes) -> dict[str, str]:

@@ -39,13 +39,15 @@ class ProvedCallers:
     def __init__(
         self,
         loop: Loop,
-        token: bytes,
+        token: Callable[[str], bytes],
         sock: socket,
         admit: Callable[[str, str, socket, Seals], None],
         place: Callable[[socket], str],
         refused: Callable[[str, bool], None] = lambda address, ours: None,
     ) -> None:
-        """`sock` listens.  `admit(name, kind, connection, seals)` gets what a caller has said of itself, and proved.
+        """`sock` listens.  `token(name)` is what a caller of this name has to know.
+
+        `admit(name, kind, connection, seals)` gets what a caller has said of itself, and proved.
 
         `place(connection)`: where it was called, in a word that the proofs name (`call_proof`).
         `refused(address, ours)` hears of the others; `ours`: it knows the protocol, but not the token.
@@ -126,14 +128,15 @@ class ProvedCallers:
             self._refuse(caller, False)
             return
         _, theirs, name, kind = words
+        token = self._token(name)
         try:
             call = caller.call = CallWords(theirs, new_nonce(), name, kind, self._place(caller.sock))
-            caller.expected = proof(CALLER, self._token, call)
-            caller.sock.send(f"{call.host_nonce} {call.place} {proof(HOST, self._token, call)}\n".encode())
+            caller.expected = proof(CALLER, token, call)
+            caller.sock.send(f"{call.host_nonce} {call.place} {proof(HOST, token, call)}\n".encode())
         except OSError:
             self._drop(caller)
 
     def _hand_over(self, caller: _Unproved, call: CallWords) -> None:
         self._forget(caller)
         caller.sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
-        self._admit(call.name, call.kind, caller.sock, seals(HOST, self._token, call))
+        self._admit(call.name, call.kind, caller.sock, seals(HOST, self._token(call.name), call))

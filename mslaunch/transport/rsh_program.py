@@ -14,18 +14,20 @@ from mslaunch.transport.agent_command import AgentCommand
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.bootstrap.command_lines import boot_line
+from mslaunch.transport.last_words import LastWords
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
-    from typing import IO
 
     from mslaunch.datamodel.jobmap import Node
+    from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import OpenContext
 
 
 #: seconds after which the agent's program goes unasked, where the question may have been lost
 _UNASKED = 2.0
+_LISTEN = 30.0  # seconds that a program is listened to after its link was closed, if nobody waits for its end
 #: what programs say of a host that may only be starting: OpenSSH (sshconnect.c, kex.c; no address, nobody listens, an
 #: sshd that has no room yet), kubectl and the kubelet (a pod that is not there yet, or whose container does not run
 #: yet), docker and podman
@@ -42,43 +44,57 @@ class ProcessLink(Link):
 
     program = staticmethod(program_for)
 
-    def __init__(self, node: Node, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
-        (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
-        super().__init__(node, reader, writer)
+    def __init__(
+        self,
+        node: Node,
+        argv: Sequence[str],
+        loop: Loop | None,
+        environ: Mapping[str, str] | None = None,
+        far: int = -1,
+    ) -> None:
+        """`loop` reads what the program says; None: a thread of the caller's does (`listen`).
+
+        `far`: a socket that is the program's input and output, and is closed here; the caller has the near end.
+        """
+        if far >= 0:
+            self._child_in = self._child_out = far
+            super().__init__(node, -1, -1)
+        else:
+            (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
+            super().__init__(node, reader, writer)
         self._argv = argv
+        self._loop = loop
         self._environ = environ  # None: ours
         self._process: subprocess.Popen[bytes] | None = None
         self._refused: LinkError | None = None
         self._begun = 0.0
-        self._noise: IO[bytes] | None = None
-        self._said = b""
+        self._words: LastWords | None = None
         self._ended = False
 
     def begin(self) -> None:
         """Run the program."""
         import subprocess
-        import tempfile
 
         self._begun = time.monotonic()
+        self._words = LastWords()
         try:
-            self._noise = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the link)
             self._process = subprocess.Popen(
                 self._argv,
                 stdin=self._child_in,
                 stdout=self._child_out,
-                stderr=self._noise,
+                stderr=self._words.pipe,
                 env=self._environ,
                 start_new_session=True,
             )
         except OSError as error:
             what = f"{self._argv[0]} cannot be run: {error.strerror}"
             self._refused = LinkError(what, self.node.name, "see --rsh-agent", code=127)
+        self._words.begin(self._loop)
         self._close_child_ends()
 
     def _close_child_ends(self) -> None:
-        for fd in (self._child_in, self._child_out):
-            if fd >= 0:
-                os.close(fd)
+        for fd in {self._child_in, self._child_out} - {-1}:
+            os.close(fd)
         self._child_in = self._child_out = -1
 
     def overdue(self, seconds: float) -> bool:
@@ -114,42 +130,44 @@ class ProcessLink(Link):
             return int(self._process.returncode)
         return None
 
+    def listen(self) -> None:
+        """Read what the program says until it has ended."""
+        if self._words:
+            self._words.listen()
+
     def noise(self) -> bytes:
         """The last 4 KiB of the program's standard error."""
-        if self._noise and not self._noise.closed:
-            self._said = last_words(self._noise)
-        return self._said
+        return self._words.said() if self._words else b""
 
     def close(self) -> None:
-        """Close both ends; the program sees the end of its input."""
+        """Close both ends; the program sees the end of its input.  What it still says is read."""
+        if self._words and self._loop and self.reader >= 0:
+            self._loop.after(_LISTEN, self._words.close)
         super().close()
         self._close_child_ends()
-        if self._noise:
-            self.noise()
-            self._noise.close()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the program to end, and reap it."""
-        return not self._process or ended_within(self._process, seconds)
+        if not self._process or not self._words:
+            return True
+        ended = ended_within(self._process, self._words, seconds)
+        if ended and self.reader < 0:
+            self._words.close()
+        return ended
 
     def kill(self) -> None:
         """Kill the program."""
-        if self._process:
+        if self._process and self._words:
             self._process.kill()
+            self._words.close()
 
 
-def last_words(file: IO[bytes]) -> bytes:
-    """The last 4 KiB of a file."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 4096))
-    return file.read()
-
-
-def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether a child ends within `seconds`; it is reaped then."""
+def ended_within(process: subprocess.Popen[bytes], words: LastWords, seconds: float) -> bool:
+    """Whether a child ends within `seconds`, while it is listened to; it is reaped then."""
     deadline = time.monotonic() + seconds
     pause = 0.001
     while process.poll() is None:
+        words.said()
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
@@ -163,6 +181,6 @@ def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:
     line = boot_line(policy.python, policy.timeout)
     agent = AgentCommand(policy)
     for node in nodes:
-        link = ProcessLink(node, agent.argv(node, line))
+        link = ProcessLink(node, agent.argv(node, line), context.loop)
         link.unasked = _UNASKED if agent.may_lose else 0.0
         context.opened(link)

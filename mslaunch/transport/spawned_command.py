@@ -1,6 +1,6 @@
-"""A command of this host that starts agents: its input is given at once, its output is a pipe, its errors are kept.
+"""A command of this host that starts agents: its input is given at once, its output is a pipe, its last words are kept.
 
-`subprocess` and `tempfile` would do the same, and take as long to import as a launch on this host: 15 to 20 ms.
+`subprocess` would do the same, and take as long to import as a launch on this host: 15 to 20 ms.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import os
 import time
 
 from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.transport.last_words import LastWords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_NOISE = 4096  # bytes of its last words
+    from mslaunch.runtime.loop import Loop
+
 _LONGEST_PAUSE = 0.01  # seconds
 #: that Python ignores, and programs expect not to be (as `subprocess` does)
 _RESET = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
@@ -22,26 +24,28 @@ _RESET = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(si
 class SpawnedCommand:
     """In a session of its own, so a Ctrl-C at the terminal does not reach it."""
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], given: bytes) -> None:
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], given: bytes, loop: Loop) -> None:
         """Run it with `given` as its standard input.  Raises OSError."""
         self._pid = 0
         self._status: int | None = None
-        self._said = b""
-        self._noise = _unnamed_file(environ.get("TMPDIR") or "/tmp")
+        self._words = LastWords()
         fd = os.memfd_create("mslaunch")
         self.output, ours = os.pipe()  #: to be closed by whoever reads it
+        ends = (fd, ours, self._words.pipe)
         try:
             os.write(fd, given)
             os.lseek(fd, 0, os.SEEK_SET)
-            actions = [(os.POSIX_SPAWN_DUP2, each, number) for number, each in enumerate((fd, ours, self._noise))]
+            actions = [(os.POSIX_SPAWN_DUP2, each, number) for number, each in enumerate(ends)]
             self._pid = _spawn(argv, environ, actions)
         except OSError:
             os.close(self.output)
-            self.close()
             raise
         finally:
             os.close(fd)
             os.close(ours)
+            self._words.begin(loop)
+            if not self._pid:
+                self.close()
 
     @property
     def status(self) -> int | None:
@@ -54,9 +58,7 @@ class SpawnedCommand:
 
     def noise(self) -> bytes:
         """The last 4 KiB of its standard error."""
-        if self._noise >= 0:
-            self._said = os.pread(self._noise, _NOISE, max(0, os.fstat(self._noise).st_size - _NOISE))
-        return self._said
+        return self._words.said()
 
     def ended_within(self, seconds: float) -> bool:
         """Whether it ends within `seconds`; it is reaped then."""
@@ -65,6 +67,7 @@ class SpawnedCommand:
         while self.status is None:
             if time.monotonic() > deadline:
                 return False
+            self._words.said()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         return True
@@ -77,19 +80,8 @@ class SpawnedCommand:
             self._status = os.waitstatus_to_exitcode(status)
 
     def close(self) -> None:
-        """Keep its last words, and not the file."""
-        if self._noise >= 0:
-            self.noise()
-            os.close(self._noise)
-            self._noise = -1
-
-
-def _unnamed_file(directory: str) -> int:
-    """A file without a name there; in memory where the file system has none (O_TMPFILE of open(2))."""
-    try:
-        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return os.memfd_create("mslaunch")
+        """Listen no more; its last words stay."""
+        self._words.close()
 
 
 def _spawn(argv: Sequence[str], environ: Mapping[str, str], actions: list[tuple[int, int, int]]) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Node
+    from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import OpenContext
     from mslaunch.transport.call_back import AgentCall
 
@@ -68,12 +69,12 @@ def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
 class Step:
     """One srun, and what is known of it; `open` are the links whose agents may still be there."""
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], given: bytes) -> None:
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], given: bytes, loop: Loop) -> None:
         """Start it with `given` as its standard input.  Raises LaunchError if that fails."""
         self.open: set[CallLink] = set()
         self._lost = False  # an agent may be there that nobody can reach; srun waits for it
         try:
-            self._srun = SpawnedCommand(argv, environ, given)
+            self._srun = SpawnedCommand(argv, environ, given, loop)
         except OSError as error:
             what = f"{argv[0]} cannot be run: {error.strerror}"
             todo = "put Slurm's commands in PATH, or add --resource-manager none and name hosts, which SSH then reaches"
@@ -116,11 +117,12 @@ class _SrunStart:
         policy = context.policy
         token = os.urandom(TOKEN)
         argv, program = calling_argv(policy.python, policy.timeout)
-        self._listener = CallListener(context.loop, token, self._admit)
+        self._listener = CallListener(context.loop, lambda name: token, self._admit)
         known = LauncherAddresses().for_hosts(self._waiting)
         terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", known)
         context.closers.append(self._stop)
-        self._step = Step([*srun_argv(*self._where, list(self._waiting)), *argv], self._environ, program + terms)
+        argv = [*srun_argv(*self._where, list(self._waiting)), *argv]
+        self._step = Step(argv, self._environ, program + terms, context.loop)
         context.loop.reader(self._step.output, self._read)
         self._output_open = True
         self._limit = self._look = context.loop.after(policy.timeout, self._too_late)
@@ -154,7 +156,7 @@ class _SrunStart:
 
             boot = boot_argv(self._context.policy.python, self._context.policy.timeout)
             argv = [*srun_argv(*self._where, [name]), "--unbuffered", *boot]
-            self._context.opened(ProcessLink(node, argv, self._environ))
+            self._context.opened(ProcessLink(node, argv, self._context.loop, self._environ))
             self._stop_if_done()
 
     def _look_for_end(self, status: int | None = None) -> None:

@@ -63,12 +63,22 @@ class TokenFile:
     def remove(self) -> None:
         """Remove all of it.  May be called twice."""
         for directory in self.directories:
-            for remove, path in ((os.unlink, os.path.join(directory, NAME)), (os.rmdir, directory)):
-                try:
-                    remove(path)
-                except OSError:  # it has gone
-                    pass
+            try:
+                _remove(directory)
+            except OSError:  # it has gone
+                pass
         self.directories = []
+
+
+def _remove(directory: str) -> None:
+    """Where all may write, another user may have put a link in its place, which is not followed."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_uid == os.geteuid():
+            os.unlink(NAME, dir_fd=fd)
+    finally:
+        os.close(fd)
+        os.rmdir(directory)
 
 
 def _write(path: str, text: bytes) -> None:

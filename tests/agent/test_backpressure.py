@@ -13,10 +13,10 @@ import pytest
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
 from mslaunch.datamodel.request import LinkPolicy, OutputPolicy
-from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.start_agents import AgentPool, close_all
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
+from mslaunch.launcher.job.job_actions import JobAgents
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.stdio.file_patterns import PatternValues

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from agents import TestedAgent, plan, state_of, wait_gone
 
 from mslaunch.datamodel.node_plan import AppPlan
+from mslaunch.protocol import address_proof, control, frames
 from mslaunch.protocol import check_messages as messages
-from mslaunch.protocol import control, frames
 from mslaunch.transport.bootstrap.agent_program import pack_part, part
 
 PART = "agent.checks.answer_checks"
@@ -183,7 +184,7 @@ def test_a_link_is_measured(agent: TestedAgent, other: TestedAgent) -> None:
     at = listening(other)
     assert at == listening(other)
     addresses = ("192.0.2.1", "no address", "127.0.0.1")
-    found = measured(agent, messages.LinkQuestion(addresses, at.port, at.token, at.proof, 0.02))
+    found = measured(agent, messages.LinkQuestion(addresses, at.port, at.token, 0.02))
     assert (found.error, found.address) == ("", "127.0.0.1")
     assert 0 < found.delay < 1
     assert found.rate > 0
@@ -207,45 +208,53 @@ def test_a_host_that_cannot_listen_says_so_and_goes_on() -> None:
         agent.destroy()
 
 
-def test_who_gives_another_proof_is_not_measured(agent: TestedAgent, other: TestedAgent) -> None:
+def test_a_host_with_another_token_is_not_measured(agent: TestedAgent, other: TestedAgent) -> None:
     at = listening(other)
     for question in (
-        messages.LinkQuestion(("127.0.0.1",), at.port, at.token, "0" * 32, 0.02),
-        messages.LinkQuestion(("127.0.0.1",), at.port, "0" * 32, at.proof, 0.02),
-        messages.LinkQuestion((), at.port, at.token, at.proof, 0.02),
+        messages.LinkQuestion(("127.0.0.1",), at.port, "0" * 32, 0.02),
+        messages.LinkQuestion((), at.port, at.token, 0.02),
     ):
         assert measured(agent, question).error
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("first", "then", "echoes"),
     [
-        lambda token: b"0" * 32,
-        lambda token: b"GET / HTTP/1.1\r\nHost: somewhere-long-enough\r\n\r\n",
-        lambda token: token[:-1] + b"g",
-        lambda token: token + b"x",
-        lambda token: token + b"p" * 1000,
+        (b"GET / HTTP/1.1\r\nHost: somewhere-long-enough\r\n\r\n", b"", b""),
+        (b"0" * 32, b"0" * 32, b""),
+        (b"0" * 32, b"pppp" * 9, b""),
+        (b"0" * 32, b"%s", b""),
+        (b"0" * 32, b"%sx", b""),
+        (b"0" * 32, b"%sp", b"p"),
+        (b"0" * 32, b"%s" + b"p" * 1000, b""),
     ],
 )
-def test_strangers_get_nothing_and_are_hung_up_on(other: TestedAgent, said: Callable[[bytes], bytes]) -> None:
+def test_strangers_are_hung_up_on(other: TestedAgent, first: bytes, then: bytes, echoes: bytes) -> None:
+    """They may learn a proof for their own nonce.  %s stands for the proof of a caller who knows the token."""
     at = listening(other)
-    words = said(at.token.encode())
     with socket.create_connection(("127.0.0.1", at.port), timeout=20) as sock:
-        sock.sendall(words)
+        sock.sendall(first)
+        answer = sock.recv(4096) if then else b""
+        proved, _, theirs = answer.partition(b"\n")
+        mine = address_proof.caller_proof(at.token, first.decode(), theirs.decode().strip(), "127.0.0.1")
+        sock.sendall(then.replace(b"%s", mine.encode()))
         got = b""
-        try:
+        with contextlib.suppress(ConnectionResetError):
+            if echoes or then.endswith(b"%s"):
+                sock.shutdown(socket.SHUT_WR)  # it would be served
             while data := sock.recv(4096):
                 got += data
-        except ConnectionResetError:
-            pass
-    assert got in (b"", at.proof.encode()) if words.startswith(at.token.encode()) else got == b""
+    assert got == echoes
+    assert at.token.encode() not in answer
+    if then:
+        assert address_proof.proved_address(at.token, first.decode(), proved) == "127.0.0.1"
 
 
 def test_a_stranger_who_says_nothing_does_not_keep_others_away(agent: TestedAgent, other: TestedAgent) -> None:
     at = listening(other)
     silent = [socket.create_connection(("127.0.0.1", at.port), timeout=20) for _ in range(20)]
     try:
-        found = measured(agent, messages.LinkQuestion(("127.0.0.1",), at.port, at.token, at.proof, 0.02))
+        found = measured(agent, messages.LinkQuestion(("127.0.0.1",), at.port, at.token, 0.02))
         assert found.error == ""
         assert silent[0].recv(1) == b""  # after a while
     finally:

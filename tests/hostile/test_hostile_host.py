@@ -23,6 +23,7 @@ HOSTILE = ROOT / "tests" / "hostile" / "hostile_host.py"
 #: one rank here, which stays until the file `go` exists, and one on the hostile host
 PAIR = ["localhost:1", "evil:1"]
 NORMAL_SIZE = 20  #: MiB that a launch takes which is not attacked; `test_an_honest_end` sees to it
+FEW = 4  #: MiB above that which what is dropped may cost
 NORMAL = 64  #: MiB above that which attacks may cost
 
 
@@ -196,7 +197,6 @@ def test_a_spawn_gives_it_no_line_of_a_file(launch: Launch, tmp_path: Path, key:
         ("many_gathers", "its collectives that are not complete are more than"),
         ("nuls", "it sent a frame of kind 71 with 41943040 bytes; 65536 are the most"),
         ("words", "a control frame has more than 262144 words"),
-        ("unread", "it asks, and does not read the answers"),
         ("parts", "it asked for a part that it has"),
         ("traces", "it sent a frame of kind 74 about a process (1)"),
         ("code", "it sent a frame of kind 71 about a process (1)"),
@@ -215,6 +215,77 @@ def test_its_link_ends_before_it_fills_the_launcher(launch: Launch, tmp_path: Pa
     assert why in found.ended.err
     assert "Traceback" not in found.ended.err
     assert found.memory < NORMAL_SIZE + NORMAL
+
+
+UNREAD = "it has read nothing for "
+#: signs of life come all the while, so the lease alone would not end it
+QUICK = ["--lease", "2", "--heartbeat", "0.5"]
+HOROVOD = ["--horovod", "gloo"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ("unread", []),
+        ("unread_gathers", []),
+        ("unread_questions", []),
+        ("unread_lookups", []),
+        ("unread_writes", HOROVOD),
+    ],
+)
+def test_a_host_that_asks_and_reads_nothing(launch: Launch, tmp_path: Path, attack: str, words: list[str]) -> None:
+    """It is not read any more once enough waits for it, and given up after a lease."""
+    found = launch(attack, "", [*QUICK, *words, *waits(tmp_path)])
+    assert found.ended.code == 205, found.ended.err
+    assert UNREAD in found.ended.err and "MiB that wait for it" in found.ended.err
+    assert found.memory < NORMAL_SIZE + NORMAL
+
+
+def test_two_hosts_one_of_which_makes_the_launcher_keep_what_the_other_does_not_read(
+    launch: Launch, tmp_path: Path
+) -> None:
+    words = [*QUICK, "-n", "2", *program("wait", tmp_path / "go")]
+    found = launch("pair", "", words, ["evil1:1", "evil2:1"])
+    assert found.ended.code == 205, found.ended.err
+    assert UNREAD in found.ended.err and "evil1" in found.ended.err
+    assert "evil2" not in found.ended.err, "the one that waits for it is not to blame"
+    assert found.memory < NORMAL_SIZE + 2 * NORMAL
+
+
+def test_ranks_that_a_host_spawns_without_reading_of_them(launch: Launch, tmp_path: Path) -> None:
+    words = ["--spawn", "yes", "-n", "1", "true"]
+    job = launch.begin("unread_spawns", "", words, ["evil:1000"])  # type: ignore[attr-defined]
+    sleeps = {"what": "sleeps"}
+    memory = watch(job, lambda: sleeps in launch.heard())  # type: ignore[attr-defined]
+    job.send(signal.SIGKILL)
+    job.end()
+    assert 10 < memory < NORMAL_SIZE + NORMAL
+
+
+def test_a_host_that_takes_much_slowly_is_kept(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    found = launch("slow", "", [*QUICK, *waits(tmp_path)])
+    assert found.ended.code == 0, found.ended.err
+    assert [len(said["kinds"]) for said in found.all("took")] == [8]
+
+
+def test_a_suspended_host_is_kept_without_a_lease(launch: Launch, tmp_path: Path) -> None:
+    """The other host's input and output go on meanwhile."""
+    words = ["--lease", "0", "--map-by", "node", "-n", "2", "cat"]
+    how = {"stdin": subprocess.PIPE}
+    job = launch.begin("asleep", str(tmp_path / "awake"), words, **how)  # type: ignore[attr-defined]
+    sleeps = {"what": "sleeps"}
+    wait_until(lambda: sleeps in launch.heard())  # type: ignore[attr-defined]
+    assert job.process.stdin
+    for count in range(1, 20):
+        os.write(job.process.stdin.fileno(), b"ping\n")
+        job.expect(b"ping", count)
+    assert memory_of(job.pid) < NORMAL_SIZE + NORMAL
+    (tmp_path / "awake").touch()
+    job.process.stdin.close()
+    job.process.stdin = None
+    ended = job.end()
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize(
@@ -248,6 +319,18 @@ def test_output_without_end_is_not_kept(launch: Launch, tmp_path: Path) -> None:
     assert 10 < memory < NORMAL_SIZE + NORMAL
 
 
+def test_what_the_program_that_carries_it_says_without_end_is_not_kept(launch: Launch, tmp_path: Path) -> None:
+    """Neither in memory nor in a file that has no name."""
+    job = launch.begin("chatter", "", waits(tmp_path))  # type: ignore[attr-defined]
+    done = {"what": "done"}
+    memory = watch(job, lambda: done in launch.heard())  # type: ignore[attr-defined]
+    opened = [os.readlink(path) for path in Path(f"/proc/{job.pid}/fd").iterdir()]
+    assert not [name for name in opened if "(deleted)" in name or "memfd" in name], opened
+    job.send(signal.SIGTERM)
+    job.end()
+    assert 10 < memory < NORMAL_SIZE + FEW
+
+
 @pytest.mark.parametrize("frame", ["alive", "output", "lookup"])
 def test_a_flood_of_legal_frames_does_not_hold_the_others_up(launch: Launch, frame: str) -> None:
     """The other host's input and output go on, and so do its signs of life: the lease ends before the flood does."""
@@ -266,3 +349,35 @@ def test_a_flood_of_legal_frames_does_not_hold_the_others_up(launch: Launch, fra
     assert slowest < 2.0
     job.send(signal.SIGTERM)
     assert job.end().code == 1  # not 205: no host was given up
+
+
+# --- what it says in the launcher's voice
+
+
+@pytest.mark.parametrize(
+    "how", ["fault", "crash", "exit", "abort", "broken", "user", "alone", "notice", "last words", "spawn"]
+)
+def test_no_line_of_it_is_one_of_the_launcher(launch: Launch, how: str) -> None:
+    """Its errors are a sentence with its name, and lines behind `  | `; few of them, and nothing that acts."""
+    more = ["--spawn", "yes"] if how == "spawn" else []
+    err = launch("voice", how, ["--map-by", "node", "-n", "2", *more, "sleep", "1"]).ended.err
+    err = err[err.index("mslaunch: rank 1") :] if how == "last words" else err  # what a rank prints passes unchanged
+    lines = err.splitlines()
+    assert ("all is well" in err or how == "user") and len(lines) < 90 and len(err) < 30_000, err[:3000]
+    for line in lines:
+        assert line.isprintable()
+        if "curl" in line or "all is well" in line:
+            assert line.startswith("  | ") or (line.startswith("mslaunch: ") and "all is well" not in line[:30]), line
+
+
+@pytest.mark.parametrize("how", ["exit", "crash", "notice"])
+def test_no_byte_of_it_acts_in_a_file(launch: Launch, tmp_path: Path, how: str) -> None:
+    """--events, the record and the input of --on-event are JSON that a terminal may show."""
+    seen = tmp_path / "seen"
+    words = ["--events", "events", "--record", "rec", "--on-event", f"sh -c 'cat >> {seen}'", "sleep", "1"]
+    launch("voice", how, ["--map-by", "node", "-n", "2", *words])
+    for path in (tmp_path / "events", tmp_path / "rec" / "run.json", seen):
+        text = path.read_text(encoding="utf-8")
+        assert all(char.isprintable() or char == "\n" for char in text), path
+        for each in [text] if path.suffix else text.splitlines():
+            json.loads(each)

@@ -54,6 +54,18 @@ def test_a_place_keeps_the_name_that_other_hosts_know(tmp_path: Path) -> None:
     assert agent(directory) == (0, "it ran n1\n")
 
 
+def test_what_a_link_in_its_place_leads_to_stays(tmp_path: Path) -> None:
+    """In a directory without the sticky bit others can exchange it."""
+    file = TokenFile([str(tmp_path)], PROGRAM)
+    (directory,) = map(Path, file.directories)
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / NAME).write_text("precious")
+    directory.rename(tmp_path / "moved")
+    directory.symlink_to("private")
+    file.remove()
+    assert (tmp_path / "private" / NAME).read_text() == "precious"
+
+
 def test_it_is_in_each_place_that_takes_it_and_removed(tmp_path: Path) -> None:
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()

@@ -165,6 +165,17 @@ def test_nothing_secret_is_on_a_command_line_of_ours(start, four):
     job.end()
 
 
+@pytest.mark.parametrize("way", [(), ("--rsh-agent", "ssh")], ids=["built in", "ssh"])
+def test_ps_shows_what_the_processes_of_a_job_are(start, four, way):
+    job = start(*way, "-H", "n01", "sh", "-c", "echo ready; exec sleep 1000")
+    job.expect(b"ready")
+    listed = four.on("n01", "ps -A -o comm=").split()
+    assert {"mslaunch-guard", "mslaunch-agent", "sleep"} <= set(listed)
+    assert not [name for name in listed if name.startswith("python")]
+    job.process.terminate()
+    job.end()
+
+
 def test_the_variable_itself_arrives(run):
     script = 'test "$TOKEN" = "two words" && hostname'
     ended = run("-x", "TOKEN", "-H", "n01,n02", "sh", "-c", script, env={"TOKEN": "two words"})

@@ -104,3 +104,81 @@ def test_a_launcher_without_memory_ends_the_job_with_a_sentence(start, where, tm
     assert (ended.code, "Traceback" in ended.err) == (1, False), ended.err
     assert ended.err.startswith("mslaunch: mslaunch has no more memory, and has ended the job"), ended.err
     job.wait_gone()
+
+
+# --- a limit that is met is named with its value, by whoever meets it
+
+STARTS = (126, 205, 255, 1)  # exit codes of what was not started
+
+
+def assert_named(ended: subprocess.CompletedProcess[str], limit: str) -> None:
+    """Nothing ran, and one message says which limit it was, and what to do."""
+    assert ended.returncode in STARTS and ended.stdout == "", ended
+    assert "Traceback" not in ended.stderr and "please report" not in ended.stderr, ended.stderr
+    assert ended.stderr.startswith("mslaunch: ") and ended.stderr.count("\nmslaunch: ") == 0, ended.stderr
+    assert limit in ended.stderr and "raise" in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("limit", range(5, 61))
+def test_few_descriptors_of_the_launcher_and_its_agent(tmp_path: Path, limit: int) -> None:
+    """With fewer than five no Python starts."""
+    python = os.path.realpath(sys.executable)  # that of a venv reads .pth files first
+    paths = os.pathsep.join([str(ROOT), *filter(os.path.isdir, sys.path)])
+    line = ["sh", "-c", f'ulimit -n {limit}; exec "$0" "$@"', python, "-S", "-m", "mslaunch", "-n", "2"]
+    env = {**environment(), "PYTHONPATH": paths}
+    ended = subprocess.run(
+        [*line, "--oversubscribe", "touch", "started"],
+        env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOUND, check=False,
+    )  # fmt: skip
+    if ended.returncode or limit < 20:
+        assert_named(ended, f"ulimit -n is {limit})")
+        assert limit >= 20 or not (tmp_path / "started").exists()
+
+
+def remote(tmp_path: Path, before: str, python: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A launch with an agent below a program that `before` the shell of its host sets a limit."""
+    agent = tmp_path / "agent"
+    agent.write_text(f'#!/bin/sh\n{before} sh -c "$2"\n')
+    agent.chmod(0o755)
+    line = [sys.executable, "-m", "mslaunch", "--rsh-agent", str(agent), "--agent-python", python, *words]
+    return subprocess.run(
+        line, env=environment(), cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOUND,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20])
+def test_few_descriptors_of_another_host(tmp_path: Path, limit: int) -> None:
+    ended = remote(tmp_path, f"ulimit -n {limit}; exec", interpreter(), "-H", "n01:2", "-n", "2", "touch", "started")
+    if ended.returncode or limit < 14:
+        assert_named(ended, f"ulimit -n is {limit})")
+        assert "n01" in ended.stderr and not (limit < 14 and (tmp_path / "started").exists())
+
+
+def test_no_descriptor_for_the_shell_of_another_host(tmp_path: Path) -> None:
+    ended = remote(tmp_path, "ulimit -n 3; exec", interpreter(), "-H", "n01:2", "-n", "2", "true")
+    assert_named(ended, "ulimit -n")
+    assert ended.stderr.startswith("mslaunch: n01: it allows too few open files to start an agent")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("limit", range(1, 6))
+def test_few_processes_of_another_host(tmp_path: Path, limit: int) -> None:
+    if os.geteuid() or not shutil.which("setpriv"):
+        pytest.skip("NOT TESTED, needs root and setpriv: a second user")
+    user = f"exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups prlimit --nproc={limit}:{limit}"
+    ended = remote(tmp_path, user, interpreter(), "--wdir", "/tmp", "-H", "n01:6", "-n", "6", "sleep", "1")
+    assert_named(ended, f"ulimit -u is {limit})")
+    assert "n01" in ended.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("limit", range(1, 7))
+def test_few_processes_of_the_launcher_and_its_agent(second_user_home: Path, limit: int) -> None:
+    line = ["prlimit", f"--nproc={limit}", interpreter(), "-m", "mslaunch", "-n", "6", "--oversubscribe", "sleep", "1"]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(second_user_home), "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = run_as(NOBODY, line, env=env, cwd=second_user_home)
+    said = "".join(each for each in ended.stderr.decode().splitlines(True) if "ranks share" not in each)  # a note
+    assert_named(
+        subprocess.CompletedProcess(line, ended.returncode, ended.stdout.decode(), said), f"ulimit -u is {limit})"
+    )

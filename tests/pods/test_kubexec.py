@@ -108,6 +108,11 @@ def test_kubexec(job, command):
     assert {(pod, stdin) for pod, _, stdin in job.api.executed} == {(name, True) for name in WORKERS}
 
 
+def test_agents_behind_kubectl_have_a_name(job):
+    done = job.launch("mpirun", *OPTIONS, "sh", "-c", "cat /proc/$PPID/comm", env=ENV).end()
+    assert (done.code, done.lines) == (0, ["mslaunch-agent"] * 2), done.err
+
+
 def test_the_exit_code_of_a_rank_behind_kubectl(job):
     done = job.launch("mpirun", *OPTIONS, "sh", "-c", "exit $((OMPI_COMM_WORLD_RANK * 7))", env=ENV).end()
     assert done.code == 7, done.err

@@ -115,6 +115,14 @@ def test_ranks_run_where_slots_were_granted(name: str, system: Callable[[str], J
     assert alive(made.work) == []
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_agents_and_guards_have_names(name: str, system: Callable[[str], JobSystem]) -> None:
+    made = system(name)
+    script = "cat /proc/$PPID/comm; read a b c parent d < /proc/$PPID/stat; cat /proc/$parent/comm"
+    ended = made.run(f"{LAUNCH} sh -c '{script}'", variables(made))
+    assert sorted(ended.lines) == ["mslaunch-agent"] * 4 + ["mslaunch-guard"] * 4, ended
+
+
 def wait_for(made: JobSystem, *names: str) -> None:
     """Until these files are there."""
     wait_until(lambda: all((made.work / name).exists() for name in names), lambda: made.output)

@@ -78,5 +78,6 @@ def write(link: SshLink, data: bytes) -> None:
 def failure(link: SshLink) -> str:
     """Wait for the end of a link that must not open; the message."""
     assert read(link) == b""
+    link.stream_ended()
     assert link.failure() is not None
     return str(link.failure())

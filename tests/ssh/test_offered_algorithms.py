@@ -154,7 +154,12 @@ PRIVATE = {
         "_auth_trigger": "tells that authentication is done",
         "_send_message": "sends messages of authentication",
     },
-    "packet.Packetizer": {"start_handshake": "starts no timer thread"},
+    "packet.Packetizer": {
+        "start_handshake": "starts no timer thread",
+        "read_all": "refuses packets that are too long",
+        "_read_timeout": "refuses greetings that are too long",
+    },
+    "buffered_pipe.BufferedPipe": {"feed": "refuses more than the window"},
     "channel.Channel": {
         "_set_transport": "asks for a channel without waiting",
         "_set_window": "asks for a channel without waiting",
@@ -204,4 +209,4 @@ def test_the_list_of_private_names_is_complete() -> None:
         )
     )
     used |= set(re.findall(r'"(_\w+_info)"', text))
-    assert used <= set(PRIVATE["Transport"]) | set(ON_INSTANCES)
+    assert used <= {*PRIVATE["Transport"], *PRIVATE["packet.Packetizer"], *ON_INSTANCES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import deadline, paramiko_transport
+from mslaunch.transport.ssh.tcp_and_proxy import SocketStream
 
 LATE = """
 import sys
@@ -56,3 +58,22 @@ def test_a_halted_clock() -> None:
     assert 49 < inner.left() <= before[0]
     assert 99 < outer.left() <= before[1]
     assert deadline.Deadline(500.0, inner).seconds <= 50.0
+
+
+def test_a_channel_keeps_no_more_than_its_window() -> None:
+    """A jump host may ignore the window; paramiko would keep all that it sends."""
+    paramiko = paramiko_transport.load_paramiko()
+    channel = paramiko.Channel(0)
+    near, far = socket.socketpair()
+    with near, far:
+        stream = SocketStream(near, deadline.Deadline(10.0))
+        paramiko_transport.bound(channel, stream)
+        for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+            for _ in range(2):
+                pipe.feed(bytes(paramiko_transport.WINDOW))
+            assert not stream.refused
+            with pytest.raises(paramiko.SSHException, match="more than the window"):
+                pipe.feed(b"x")
+            assert len(pipe.read(1 << 30)) == 2 * paramiko_transport.WINDOW
+            pipe.feed(b"there is room again")
+            stream.refused = ""

@@ -76,7 +76,11 @@ def test_a_certificate_authority(lab: SshLab, opener: Opener, tmp_path: Path) ->
     host = lab.sshd(known=False)
     lab.known_hosts(f"@cert-authority * {public(keygen(tmp_path / 'ca'))}\n")
     message = failure(opener(host, accept_new=True))
-    assert "certificate authority" in message
+    assert "its host key is not known" in message
+    assert "The ssh program was used because a certificate authority is to vouch for the host key" in message
+    lab.environ["PATH"] = str(tmp_path)
+    message = failure(opener(host, accept_new=True))
+    assert "only a certificate authority is known for it" in message
     assert "--rsh-agent ssh" in message
 
 

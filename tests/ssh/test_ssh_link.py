@@ -103,6 +103,38 @@ def test_a_proxycommand_that_reads_nothing_while_it_writes(lab: SshLab, opener: 
             came += len(os.read(link.reader, 1 << 16))
 
 
+def deleted_files() -> set[str]:
+    """Files without a name that this process has open, with their numbers; pytest has some."""
+    opened = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return {name for name in map(os.readlink, opened) if "(deleted)" in name}
+
+
+def test_a_proxycommand_that_says_much_goes_on(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    """Its standard error is read while the connection is used, and while nothing comes; no file keeps it."""
+    host, said = lab.sshd(known=False), tmp_path / "said"
+    lab.known_hosts(f"inside {host.known_line.split(' ', 1)[1]}")
+    talk = tmp_path / "talk"
+    talk.write_text(f"#!/bin/sh\nhead -c 100000000 /dev/zero >&2\necho so much >&2\ntouch {said}\n")
+    talk.chmod(0o755)
+    program = tmp_path / "relay.py"
+    program.write_text(f"import subprocess\nsubprocess.Popen([{str(talk)!r}])")
+    program.write_text(program.read_text() + RELAY.format(host=host.address, port=host.port))
+    lab.config(f"Host node1\n HostKeyAlias inside\n ProxyCommand {sys.executable} {program}\n")
+    before = deleted_files()
+    link = opener("node1", "cat", b"first ")
+    assert read(link, 6) == b"first "
+    end = time.monotonic() + 30
+    while not said.exists():
+        assert time.monotonic() < end
+        select.select([], [], [], 0.01)
+    write(link, b"second")
+    assert read(link, 6) == b"second"
+    assert deleted_files() == before
+    link.close()
+    assert link.wait(5)
+    assert link.noise().endswith(b"so much\n")
+
+
 def test_a_proxycommand_that_takes_nothing_more_can_be_left(
     lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +199,20 @@ def test_an_unread_link_stops_the_host_and_holds_no_memory(
     assert len(read(link, 104857599)) == 104857599
     assert read(link) == b""
     assert mark.read_text() == "done\n"
+
+
+def test_a_host_takes_what_it_is_sent_while_nothing_of_its_own_is_read(lab: SshLab, opener: Opener) -> None:
+    """It fills its window first, and says when it takes more on the same connection."""
+    size = 20 << 20
+    link = opener(lab.sshd(), f"cat /dev/zero & head -c {size} >/dev/null; kill $!")
+    assert read(link, 1) == b"\0"
+    os.set_blocking(link.writer, False)
+    left = size
+    while left:
+        _, writable, _ = select.select([], [link.writer], [], 10)
+        assert writable, f"{left} bytes were not taken"
+        left -= os.write(link.writer, bytes(min(left, 1 << 16)))
+    assert set(read(link)) == {0}
 
 
 def resident() -> int:

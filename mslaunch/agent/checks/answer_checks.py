@@ -53,7 +53,7 @@ def _listening(context: AgentContext) -> messages.Listening:
         try:
             server = _servers[context.link] = LinkServer(context.loop)
         except OSError as error:
-            return messages.Listening(0, "", "", f"it cannot listen at any port: {error.strerror}")
+            return messages.Listening(0, "", f"it cannot listen at any port: {error.strerror}")
     return server.listening
 
 

@@ -1,16 +1,16 @@
 """The end of a measurement that listens: for --check, each host lets the others connect, and answers them.
 
-Who connects sends a token that only the launcher and this agent know, and gets a proof; then `p` is answered by `p`, a
-block of data that begins with `d` by nothing, and `e` by `e`.  Time, bytes and the number of connections are bounded;
-who has not shown the token keeps nobody out.
+A caller and this agent prove to each other that they know the token, which neither of them sends
+(`protocol.address_proof`).  Then `p` is answered by `p`, a block of data that begins with `d` by nothing, and `e` by
+`e`.  Time, bytes and the number of connections are bounded; a caller without a proof keeps nobody out.
 """
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.free_ports import Listener
+from mslaunch.host.own_addresses import bare_address
+from mslaunch.protocol import address_proof
 from mslaunch.protocol.check_messages import Listening
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16  #: bytes of a block of data, its first letter included
 _MOST_BYTES = 64 << 20  # of a connection
 _SECONDS = 8.0  # of a connection
-_PROOF = 2.0  # of a connection that has not shown the token: the other end gives up sooner
-_AT_ONCE = 32  # connections that have shown it; and others, of which the oldest is closed when one more comes
+_PROOF = 2.0  # of a connection without a proof: the other end gives up sooner
+_AT_ONCE = 32  # connections with a proof; and others, of which the oldest is closed when one more comes
 
 
 class LinkServer:
@@ -34,8 +34,8 @@ class LinkServer:
         self._loop = loop
         self._listener = Listener()
         self._listener.listen()
-        self.listening = Listening(self._listener.port, os.urandom(16).hex(), os.urandom(16).hex())
-        self._strangers: dict[_MeasuringPeer, None] = {}  # who has not shown the token, in the order of coming
+        self.listening = Listening(self._listener.port, address_proof.new_secret())
+        self._strangers: dict[_MeasuringPeer, None] = {}  # without a proof, in the order of coming
         self._proved: set[_MeasuringPeer] = set()
         loop.reader(self._listener.fileno(), self._accept)
 
@@ -47,11 +47,11 @@ class LinkServer:
         if len(self._strangers) >= _AT_ONCE:
             next(iter(self._strangers)).close()
         client.setblocking(False)
-        peer = _MeasuringPeer(self._loop, client, self.listening, self._admit, self._closed)
+        peer = _MeasuringPeer(self._loop, client, self.listening.token, self._admit, self._closed)
         self._strangers[peer] = None
 
     def _admit(self, peer: _MeasuringPeer) -> bool:
-        """It has shown the token: whether there is room for it."""
+        """It has proved that it knows the token: whether there is room for it."""
         if len(self._proved) >= _AT_ONCE:
             return False
         del self._strangers[peer]
@@ -64,22 +64,23 @@ class LinkServer:
 
 
 class _MeasuringPeer:
-    """One connection, from its token to its end."""
+    """One connection, from its nonce to its end."""
 
     def __init__(
         self,
         loop: Loop,
         client: socket,
-        listening: Listening,
+        token: str,
         admit: Callable[[_MeasuringPeer], bool],
         closed: Callable[[_MeasuringPeer], None],
     ) -> None:
         self._loop = loop
         self._client = client
-        self._token, self._proof = listening.token.encode(), listening.proof.encode()
+        self._token = token
         self._admit, self._closed = admit, closed
+        self._wanted = ""  # the proof of the caller, once we have proved ourselves
         self._proved = False
-        self._begun = b""  # of the token
+        self._begun = b""  # of a nonce or a proof
         self._missing = 0  # bytes of a block
         self._bytes = 0
         self._timer = loop.after(_PROOF, self.close)
@@ -98,20 +99,34 @@ class _MeasuringPeer:
 
     def _take(self, data: bytes) -> bool:
         """Whether the connection goes on."""
-        answer = b""
-        if not self._proved:
-            from hmac import compare_digest
+        if self._proved:
+            return self._echo(data)
+        self._begun += data
+        if len(self._begun) < address_proof.NONCE:
+            return True
+        word, rest = self._begun[: address_proof.NONCE], self._begun[address_proof.NONCE :]
+        if not self._wanted:
+            self._begun = b""
+            return not rest and self._prove(word)
+        if not address_proof.same(word.decode("ascii", "replace"), self._wanted) or not self._admit(self):
+            return False
+        self._proved = True
+        self._timer.cancel()
+        self._timer = self._loop.after(_SECONDS, self.close)
+        return self._echo(rest)
 
-            self._begun += data
-            if len(self._begun) < len(self._token):
-                return True
-            said, data = self._begun[: len(self._token)], self._begun[len(self._token) :]
-            if not compare_digest(said, self._token) or not self._admit(self):
-                return False
-            self._proved, answer = True, self._proof
-            self._timer.cancel()
-            self._timer = self._loop.after(_SECONDS, self.close)
-        at = 0
+    def _prove(self, nonce: bytes) -> bool:
+        """Answer a nonce of the caller, and ask for a proof by one of ours."""
+        try:
+            address = bare_address(self._client.getsockname()[0])
+        except OSError:  # it was reset
+            return False
+        own = address_proof.new_secret()
+        self._wanted = address_proof.caller_proof(self._token, nonce.decode("ascii", "replace"), own, address)
+        return self._say(address_proof.answer(self._token, nonce, address) + own.encode() + b"\n")
+
+    def _echo(self, data: bytes) -> bool:
+        answer, at = b"", 0
         while at < len(data):
             skipped = min(self._missing, len(data) - at)
             at += skipped

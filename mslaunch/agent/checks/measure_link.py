@@ -5,12 +5,16 @@ The agent waits for it, LINK_SECONDS at most: a loop in between would be part of
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from errno import EINPROGRESS
 
 from mslaunch.agent.checks.link_server import BLOCK
-from mslaunch.faststd import TYPE_CHECKING, socket, struct
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, socket, struct
+from mslaunch.host.connection_owners import owner
+from mslaunch.host.own_addresses import bare_address, is_loopback, leads_back
+from mslaunch.protocol import address_proof
 from mslaunch.protocol.check_messages import LINK_SECONDS, LinkFacts
 
 if TYPE_CHECKING:
@@ -33,14 +37,26 @@ class _NoAnswerError(Exception):
     """What is told of a link that could not be measured."""
 
 
+class _ProvedLink(NamedTuple):
+    """A connection to the other host."""
+
+    sock: socket
+    address: str  # that was dialled
+    proof: str  # ours, which is still to be sent
+    direct: bool  # the other host has that address, and no translation is in between
+
+
 def measure(question: LinkQuestion) -> LinkFacts:
     """Connect to the first address that proves to be the other host's, and measure."""
     deadline = time.monotonic() + LINK_SECONDS
-    sock, address = _connect(question)
-    if sock is None:
-        return LinkFacts(address)
+    link, why = _LinkSearch(question).find()
+    if link is None:
+        return LinkFacts(why)
+    sock, address = link.sock, link.address
     try:
         sock.setsockopt(_TCP, _NODELAY, 1)
+        _bound(sock, deadline)
+        sock.sendall(link.proof.encode())
         seconds = min(question.seconds, 1.0)
         delay = _delay(sock, seconds / 2, deadline)
         rate = _rate(sock, seconds, deadline)
@@ -52,45 +68,73 @@ def measure(question: LinkQuestion) -> LinkFacts:
         sock.close()
 
 
-def _connect(question: LinkQuestion) -> tuple[socket | None, str]:
-    """A connection and its address; None and the reason, if no address is the other host's.
+class _LinkSearch:
+    """The search for a connection to the other host.
 
-    All are tried at once: one may lead nowhere, or to this very host, as that of a bridge for containers.
+    All its addresses are tried at once: one may lead nowhere, or to this very host, as that of a bridge for containers.
+    An address behind translation counts if no other proves itself in time.
     """
-    token, proof = question.token.encode(), question.proof.encode()
-    opened: dict[int, tuple[socket, str, bool]] = {}  # by descriptor; whether the token was sent
-    poll = select.poll()
-    reasons: dict[str, str] = {}
-    for address in question.addresses[:_ADDRESSES]:
-        sock = _begin(address, question.port, reasons)
-        if sock:
-            opened[sock.fileno()] = (sock, address, False)
-            poll.register(sock.fileno(), select.POLLOUT)
-    found: tuple[socket | None, str] = (None, "")
-    deadline = time.monotonic() + _CONNECT
-    while opened and not found[0] and (left := deadline - time.monotonic()) > 0:
-        for fd, _ in poll.poll(left * 1000):
-            sock, address, sent = opened[fd]
-            try:
-                if not sent:
-                    sock.send(token)
-                    opened[fd] = (sock, address, True)
-                    poll.modify(fd, select.POLLIN)
-                    continue
-                right = sock.recv(len(proof)) == proof
-            except OSError as error:
-                reasons[address], right = error.strerror or "no answer", False
-            poll.unregister(fd)
-            del opened[fd]
-            if right:
-                found = sock, address
-                break
-            reasons.setdefault(address, "another program answered")
+
+    def __init__(self, question: LinkQuestion) -> None:
+        self._question = question
+        self._nonce = address_proof.new_secret()
+        self._opened: dict[int, tuple[socket, str]] = {}  # by descriptor
+        self._asked: set[int] = set()  # those that have got our nonce
+        self._poll = select.poll()
+        self._reasons: dict[str, str] = {}
+        self._found: _ProvedLink | None = None
+
+    def find(self) -> tuple[_ProvedLink | None, str]:
+        """A connection, and ""; None and the reason, if no address is the other host's."""
+        for address in dict.fromkeys(self._question.addresses[:_ADDRESSES]):
+            sock = _begin(address, self._question.port, self._reasons)
+            if sock:
+                self._opened[sock.fileno()] = (sock, address)
+                self._poll.register(sock.fileno(), select.POLLOUT)
+        deadline = time.monotonic() + _CONNECT
+        while self._opened and not (self._found and self._found.direct) and (left := deadline - time.monotonic()) > 0:
+            for fd, _ in self._poll.poll(left * 1000):
+                self._ready(fd)
+        for sock, address in self._opened.values():
+            self._reasons.setdefault(address, "no answer")
             sock.close()
-    for sock, address, _ in opened.values():
-        reasons.setdefault(address, "no answer")
-        sock.close()
-    return found if found[0] else (None, _why(question.addresses, reasons))
+        return self._found, "" if self._found else _why(self._question.addresses, self._reasons)
+
+    def _ready(self, fd: int) -> None:
+        sock, address = self._opened[fd]
+        link = None
+        try:
+            if fd not in self._asked:
+                sock.send(self._nonce.encode())
+                self._asked.add(fd)
+                self._poll.modify(fd, select.POLLIN)
+                return
+            link = _proved_link(sock, address, self._question.token, self._nonce)
+        except OSError as error:
+            self._reasons[address] = error.strerror or "no answer"
+        self._poll.unregister(fd)
+        del self._opened[fd]
+        if link is None:
+            self._reasons.setdefault(address, "another program answered")
+            sock.close()
+        elif self._found is None:
+            self._found = link
+        elif self._found.direct or not link.direct:
+            sock.close()
+        else:
+            self._found.sock.close()
+            self._found = link
+
+
+def _proved_link(sock: socket, address: str, token: str, nonce: str) -> _ProvedLink | None:
+    """The connection, if its other end has proved itself.  Raises OSError."""
+    said, _, theirs = sock.recv(address_proof.LONGEST).partition(b"\n")
+    proved = address_proof.proved_address(token, nonce, said)
+    back = is_loopback(address) or leads_back(sock)
+    if not proved or (back and owner(sock.fileno()) != os.geteuid()):
+        return None
+    mine = address_proof.caller_proof(token, nonce, theirs.decode("ascii", "replace").rstrip("\n"), proved)
+    return _ProvedLink(sock, address, mine, proved == bare_address(sock.getpeername()[0]))
 
 
 def _begin(address: str, port: int, reasons: dict[str, str]) -> socket | None:

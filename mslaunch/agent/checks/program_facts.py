@@ -1,7 +1,8 @@
 """What the programs of a launch are on this host: whether they can be started, and what their Python has.
 
-An interpreter is asked for its version and for those of the packages that the script imports.  Nothing is imported for
-that, and the script is not run.
+An interpreter is asked for its version and for those of the packages that the script imports.  Nothing of these is
+imported for that, and the script is not run: others may be able to write where it lies, and put a `csv.py` there.  So
+the question takes its own modules from the interpreter alone, and only then looks where the script would look.
 """
 
 from __future__ import annotations
@@ -27,15 +28,31 @@ _SECONDS = 8.0  # for an interpreter that is asked; all of the answer has to be 
 _KEPT = 1 << 15  # bytes of its answer
 _TEXT = 2000  # characters of an error
 _DIGESTED = 16 << 20  # bytes of a file
-#: What an interpreter is asked to run: its arguments are the folder of the script and the names of modules.
+_SAFE = "PYTHONSAFEPATH"  # with it Python 3.11 and later put no folder in front of sys.path
+#: What an interpreter is asked to run: its arguments are the folder of the script ("": it would not be looked at),
+#: PYTHONPATH as the script would get it, and the names of modules.  Without PYTHONSAFEPATH the first entry of sys.path
+#: is the working directory here; from 3.13 on Python imports linecache from there, before a line of this runs.
 _PROBE = r"""
-import os, sys
+import sys
+sys.path[:] = own = [entry for entry in sys.path if entry]
+import os
 from importlib.util import find_spec
 try:
+    import zlib
     from importlib import metadata
 except ImportError:
     metadata = None
-sys.path[0] = sys.argv[1]
+folder, given, *asked = sys.argv[1:]
+front = [folder] if folder else []
+front += [os.path.abspath(entry) for entry in given.split(os.pathsep)] if given else []
+full = front + [entry for entry in own if entry not in front]
+def found(name):
+    # as the script would find it; only the search itself is made there
+    sys.path[:] = full
+    try:
+        return find_spec(name)
+    finally:
+        sys.path[:] = own
 known = set(sys.builtin_module_names) | set(getattr(sys, "stdlib_module_names", ()))
 indexed = {}
 def read(*path):
@@ -77,22 +94,22 @@ def package(name, spec):
     # the version of a module, and the name of its package if that is certain
     folders = list(spec.submodule_search_locations or ())
     place = os.path.dirname(folders[0] if folders else spec.origin or "")
-    places = [place] if place == os.path.abspath(sys.path[0]) else [place] + sys.path[1:]
-    for folder in places:
-        about = index(folder).get(name) if folder else None
+    places = [place] if place == os.path.abspath(full[0]) else [place] + full[1:]
+    for entry in places:
+        about = index(entry).get(name) if entry else None
         if about:
             version, package = described(about[0])
             return version, package if len(about) == 1 else ""
     try:
-        return metadata.version(name), ""
+        return next(iter(metadata.distributions(name=name, path=full))).version, ""
     except Exception:
         return "", ""
 print("mslaunch:", sys.version.split()[0], sys.prefix)
-for name in sys.argv[2:]:
+for name in asked:
     if name in known:
         continue
     try:
-        spec = find_spec(name)
+        spec = found(name)
         told = ("-", "") if spec is None else package(name, spec)
         print(name, *("".join(word.split())[:100] for word in told))
     except Exception:
@@ -172,7 +189,27 @@ def _look(
         folder, names = app.wdir, [script.partition(".")[0]]
     else:
         folder, names = app.wdir, imported_names(script.encode("utf-8", "surrogateescape"))
-    return facts, _InterpreterQuestion(facts, [python, "-c", _PROBE, folder, *names], env, app.wdir)
+    return facts, _question(facts, python, "" if env.get(_SAFE) else folder, names, env, app.wdir)
+
+
+def _question(
+    facts: ProgramFacts, python: str, folder: str, names: list[str], env: dict[str, str], wdir: str
+) -> _InterpreterQuestion:
+    """What to ask: as the script would be run, but for entries of PYTHONPATH that are the working directory.
+
+    An empty entry is one, too.  Python would take even the modules that it needs to begin from there.
+    """
+    given = env.get("PYTHONPATH", "")
+    env = {**env, "PYTHONPATH": ":".join(one for one in given.split(":") if not _is_wdir(one, wdir)), _SAFE: "1"}
+    return _InterpreterQuestion(facts, [python, "-c", _PROBE, folder, given, *names], env, wdir)
+
+
+def _is_wdir(entry: str, wdir: str) -> bool:
+    """Whether an entry of PYTHONPATH depends on the working directory, or leads to it."""
+    try:
+        return not entry.startswith("/") or os.path.samefile(entry, wdir)
+    except (OSError, ValueError):  # there is nothing
+        return False
 
 
 def _wrong(facts: ProgramFacts, kind: str, error: LaunchError, missing: str) -> ProgramFacts:

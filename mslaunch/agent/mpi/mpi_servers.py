@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         def feed(self, rank: int, data: bytes) -> None:
             """Bytes from the socket of a rank, if its protocol has one; b"" at the end."""
 
+        def distrust(self, rank: int, user: int) -> None:
+            """A process of another user has written to the socket of a rank."""
+
         def released(self, whole: Released) -> None:
             """A collective is complete."""
 

@@ -47,7 +47,7 @@ _SEGMENT = b" /dev/shm/mpich_shm_"
 #: programs that serve an MPI program themselves: what they started is not ours
 _LAUNCHERS = (
     b"mpirun", b"mpiexec", b"mpiexec.hydra", b"hydra_pmi_proxy", b"hydra_bstrap_pr", b"pmi_proxy", b"orterun", b"orted",
-    b"prterun", b"prte", b"prted", b"srun", b"slurmstepd", b"jsrun", b"aprun", b"mslaunch",
+    b"prterun", b"prte", b"prted", b"srun", b"slurmstepd", b"jsrun", b"aprun", b"mslaunch", b"mslaunch-guard",
 )  # fmt: skip
 #: variables by which a launcher tells a process who it is; other values than the rank's mean another launcher
 _OF_A_LAUNCHER = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mslaunch.agent import on_demand
 from mslaunch.agent.mpi.protocols import PROTOCOLS, ProtocolChoices, load_server, pmi_variables, server_module
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import frames
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.mpi.mpi_servers import MpiServer, MpiServers, Send
     from mslaunch.agent.mpi.protocols import Offer
+    from mslaunch.agent.mpi.shm_cleanup import SharedFile
     from mslaunch.datamodel.node_plan import World
     from mslaunch.runtime.loop import Loop, Timer
 
@@ -54,7 +55,7 @@ class MpiWireUp:
         self._joined: dict[int, str] = {}  # ranks that contacted us -> the protocol they speak
         self._sockets: dict[int, PmiSocket] = {}
         self._failing: dict[int, Timer] = {}  # ranks that have failed, and may be started again
-        self._shared: set[bytes] = set()  # files of ranks that may not remove them
+        self._shared: set[SharedFile] = set()  # files of ranks that may not remove them
         self._singletons: Any = None  # a `SingletonWatch`
         self._watched = False  # or it is on its way
         self._servers: MpiServers | None = None  # made for the first that is started
@@ -95,7 +96,7 @@ class MpiWireUp:
         try:
             socket = PmiSocket(self._loop, rank, self._received)
         except OSError as error:
-            what = f"no socket could be made on which a rank may speak PMI: {error.strerror}"
+            what = f"no socket could be made on which a rank may speak PMI: {reason(error)}"
             raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
         self._sockets[rank] = socket
         return {**given, **(offer.spares or {}), **pmi_variables(world, rank - world.first)}, socket
@@ -128,6 +129,9 @@ class MpiWireUp:
             self._need(server_module("pmi"), self._start_pmi)
         server = self._running().get("pmi")
         if server:
+            stranger = self._sockets[rank].stranger
+            if stranger is not None:
+                server.distrust(rank, stranger)
             server.feed(rank, data)
         return not data or server is not None
 

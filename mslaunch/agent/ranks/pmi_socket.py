@@ -1,8 +1,12 @@
-"""The socket on which one rank may speak PMI: descriptor 3 of the rank, which no other process has."""
+"""The socket on which one rank may speak PMI: descriptor 3 of the rank, which no process but its children has.
+
+A rank may have dropped our rights and kept the socket, so the kernel is asked for the user of each writer.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.runtime.fd_reader import FdReader
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 _AF_UNIX, _SOCK_STREAM = 1, 1
+_SOL_SOCKET, _SO_PASSCRED, _SCM_CREDENTIALS = 1, 16, 2  # unix(7); three numbers of 32 bits: process, user, group
 _UNREAD = 1 << 24  #: bytes of replies that a rank may leave unread; nothing else bounds them
 
 
@@ -28,13 +33,15 @@ class PmiSocket:
         import _socket
 
         ours, child = _socket.socketpair(_AF_UNIX, _SOCK_STREAM)
+        ours.setsockopt(_SOL_SOCKET, _SO_PASSCRED, 1)
         self.child: int = child.detach()
+        self.stranger: int | None = None  #: the user of a writer who was not ours
         self._rank = rank
         self._received = received
         self._held = b""  # what could not be taken yet; nothing more is read meanwhile
         self._closed: Callable[[], None] = lambda: None
-        fd = ours.detach()
-        self._reader = FdReader(loop, fd, self._take, self._end)
+        self._ours, fd = ours, ours.fileno()
+        self._reader = FdReader(loop, fd, self._take, self._end, self._read)
         self._writer = Writer(loop, fd, lambda error: None)
         self._reader.watch(True)
         self.finish = self._reader.drain  #: the rank has ended: take what it has sent, and close
@@ -74,12 +81,22 @@ class PmiSocket:
             self._end()
         self._reader.close()
 
+    def _read(self, fd: int, size: int) -> bytes:
+        data: bytes
+        data, extra, _, _ = self._ours.recvmsg(size, 64)  # of one writer only
+        for level, kind, facts in extra if data else ():
+            if (level, kind) == (_SOL_SOCKET, _SCM_CREDENTIALS):
+                user = int.from_bytes(facts[4:8], sys.byteorder)
+                self.stranger = self.stranger if user == os.geteuid() else user
+        return data
+
     def _take(self, data: bytes) -> None:
         if self._held or not self._received(self._rank, data):
             self._held += data
             self._reader.watch(False)
 
     def _end(self) -> None:
+        self._ours.detach()  # the reader closes it
         self._writer.close()
         if not self._held:
             self._received(self._rank, b"")

@@ -269,7 +269,7 @@ def open_fds(stdin: bool = False, merge: bool = False, pty: bool = False, ranks:
         if not merge:
             opened += open_stream(False)
             streams.append((STDERR, opened[4]))
-    except OSError:
+    except (OSError, ImportError):
         for fd in opened:
             if fd >= 0:
                 os.close(fd)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDERS = 1 << 20  # that are removed: others may go on making some
+
 
 class SessionDir:
     """One node's session directory."""
@@ -116,30 +119,85 @@ class SessionDir:
 
 
 def remove(path: str) -> None:
-    """Remove a tree, also where a rank has made a folder that nobody may write to.
+    """Remove a tree of ours, also where a rank has made a folder that nobody may write to.
 
-    By hand, since `shutil` costs the end of a launch 8 ms; the directory is the user's own and open to nobody else, so
-    that no other can put a link below it.  A link in its own place, which only a TMPDIR without the sticky bit allows,
-    stays, and so does what it leads to.
+    A rank may have given parts of it to another user, who can exchange a folder for a link at any moment.  So each
+    folder is reached by a descriptor, never through a link, and a folder in a folder is moved to the top before it is
+    looked at: then two descriptors are enough, however deep it was.  A link in the place of the tree, which only a
+    TMPDIR without the sticky bit allows, stays, and so does what it leads to.
     """
-    if os.path.islink(path):
+    top = _open_folder(path)
+    if top is None:
         return
-    for folder, inner, _ in os.walk(path):
-        for name in inner:
-            below = os.path.join(folder, name)
-            if not os.path.islink(below):  # what a link leads to is not ours
-                _quietly(os.chmod, below, 0o700)
-    for folder, inner, files in os.walk(path, topdown=False):
-        for name in files:
-            _quietly(os.unlink, os.path.join(folder, name))
-        for name in inner:
-            below = os.path.join(folder, name)
-            _quietly(os.unlink if os.path.islink(below) else os.rmdir, below)
+    if os.fstat(top).st_uid == os.geteuid():
+        _empty(top)
+    os.close(top)
     _quietly(os.rmdir, path)
 
 
-def _quietly(act: Callable[..., None], *args: object) -> None:
+def _empty(top: int) -> None:
+    prefix, moved = os.urandom(8).hex(), 0
+    waiting = [name for name in _entries(top) if not _unlinked(name, top)]
+    while waiting and moved < _FOLDERS:
+        name = waiting.pop()
+        folder = _open_folder(name, top)
+        if folder is None:
+            continue
+        for below in _entries(folder):
+            if not _unlinked(below, folder):
+                moved += 1
+                waiting += _moved(below, folder, f"{prefix}{moved}", top)
+        os.close(folder)
+        _quietly(os.rmdir, name, dir_fd=top)
+
+
+def _open_folder(name: str, above: int | None = None) -> int | None:
+    """A descriptor of a folder, which is made writable if it is ours; None if there is none, or a link to one."""
     try:
-        act(*args)
+        fd = os.open(name, _FOLDER, dir_fd=above)
+        try:
+            found = os.fstat(fd)
+            if found.st_uid == os.geteuid() and found.st_mode & 0o700 != 0o700:
+                os.chmod(f"/proc/self/fd/{fd}", 0o700)  # there is no other way from a descriptor without rights
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+        finally:
+            os.close(fd)
+    except OSError:  # gone already, or not to be had
+        return None
+
+
+def _entries(folder: int) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Remove what is no folder; False for a folder."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        return False
+    except OSError:  # gone already, or not to be had
+        pass
+    return True
+
+
+def _moved(name: str, folder: int, new: str, top: int) -> list[str]:
+    """Move a folder to the top, under a new name; [] if that cannot be done."""
+    fd = _open_folder(name, folder)  # one that nobody may write to cannot be moved
+    if fd is not None:
+        os.close(fd)
+    try:
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
+    except OSError:  # gone already, or of another user's
+        return []
+    return [new]
+
+
+def _quietly(act: Callable[..., None], *args: object, **how: object) -> None:
+    try:
+        act(*args, **how)
     except OSError:  # gone already, or not to be had
         pass

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from mslaunch.agent.services.http_requests import RefusedRequestError, StoreRequest, read_request
 from mslaunch.agent.services.own_interface import interface_towards
-from mslaunch.errors import LaunchError, WireError
+from mslaunch.errors import LaunchError, WireError, reason
 from mslaunch.faststd import TYPE_CHECKING, socket
 from mslaunch.protocol import frames
 from mslaunch.protocol.store_messages import (
@@ -61,7 +61,7 @@ def handle(context: AgentContext, frame: frames.Frame) -> None:
         try:
             store = _stores[context.link] = HttpStore(context.loop, message.name, context.link.send)
         except OSError as error:
-            what = f"no key store can be served at 127.0.0.1 (--horovod): {error.strerror}"
+            what = f"no key store can be served at 127.0.0.1 (--horovod): {reason(error)}"
             context.link.not_started(frames.NO_RANK, LaunchError(what, todo="raise ulimit -n there, if it is that"))
             return
         interface = context.environ.get("HOROVOD_GLOO_IFACE") or interface_towards(message.value.decode("ascii"))

@@ -10,11 +10,12 @@ off a rank that has loaded it or, before there are ranks, off their program.  Th
 from __future__ import annotations
 
 import os
+import sys
 
 from mslaunch.agent.services.service_kind import ServiceCommand
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.processes import family, link, read, strings
+from mslaunch.host.processes import family, ids, link, read, strings
 from mslaunch.host.programs import find_program
 
 if TYPE_CHECKING:
@@ -30,17 +31,25 @@ _EXTENSION = b"/mindspore/_c_expression"
 
 #: The program of the scheduler; its arguments are a title for ps, MindSpore's package directory ("": it finds that
 #: itself, without importing it) and the code to end with if there is none.  An extension that lacks what the short way
-#: needs sends it the long way, in a process that saw nothing of the short one.
+#: needs sends it the long way, in a process that saw nothing of the short one.  Neither way takes a module from the
+#: working directory: Python 3.11 and later put it into no sys.path with PYTHONSAFEPATH, and from 3.13 on that matters
+#: before the first line.  What ranks have in PYTHONPATH they may have MindSpore from, so only its search sees that.
 STUB = """\
 # mslaunch: the scheduler of a MindSpore job
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-import importlib, os, types
+import posix, sys
+path = [entry for entry in sys.path if entry]
+sys.path[:] = [entry for entry in path if entry[:1] == "/" and entry != posix.getcwd()]
+import importlib.util, os, types
+sys.path[:] = path
+try:
+    with open("/proc/self/comm", "w") as name:
+        name.write("mslaunch-sched")
+except OSError:
+    pass
 directory = sys.argv[2]
 if not directory:
-    from importlib.util import find_spec
     try:
-        places = find_spec("mindspore").submodule_search_locations
+        places = importlib.util.find_spec("mindspore").submodule_search_locations
         directory = next(p for p in places if any(n.startswith("_c_expression") for n in os.listdir(p)))
     except Exception:
         os._exit(int(sys.argv[3]))
@@ -55,7 +64,8 @@ try:
 except Exception:
     paths = [os.environ.get("PYTHONPATH"), beside]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    program = "from mindspore.communication import init; init()"
+    os.environ["PYTHONSAFEPATH"] = "1"
+    program = "import sys; sys.path[:] = filter(None, sys.path); from mindspore.communication import init; init()"
     os.execv(sys.executable, [sys.executable, "-c", program, sys.argv[1]])
 try:
     schedule()
@@ -66,6 +76,18 @@ except Exception as error:  # and away at once: what it does at exit wants the w
 """
 
 TITLE = "mslaunch-scheduler"
+
+#: Runs a command with the rights of a process that has dropped ours: the arguments are its user, group, other groups,
+#: and the command.  Names of variables begin with "_" until then, so that none acts while the rights are still ours.
+_AS_USER = """\
+import os, sys
+user, group, groups, *command = sys.argv[1:]
+os.setgroups([int(word) for word in groups.split()])
+os.setresgid(*[int(group)] * 3)
+os.setresuid(*[int(user)] * 3)
+os.execve(command[0], command, {name[1:]: value for name, value in os.environb.items() if name[:1] == b"_"})
+"""
+_SAFE = {"PYTHONSAFEPATH": "1"}
 
 PATIENCE = 20.0  #: seconds; workers that still have heartbeats register within one or a few of them
 _PACE = "MS_RETRY_INTERVAL_UPPER"  # seconds between two heartbeats, at most
@@ -116,8 +138,8 @@ class SchedulerCommands:
         wdir = self._own.wdir()
         if self._runs_program(wdir):
             return self._program(wdir)
-        env = scheduler_env(found.env, self._service.env)
-        return ServiceCommand(found.path, scheduler_command(found), env, found.cwd)
+        env = {**scheduler_env(found.env, self._service.env), **_SAFE}
+        return as_user(ServiceCommand(found.path, scheduler_command(found), env, found.cwd), found.user)
 
     @staticmethod
     def watchdog(loop: Loop, give_up: Callable[[LaunchError], None], command: ServiceCommand) -> ReconnectWatchdog:
@@ -143,7 +165,10 @@ class SchedulerCommands:
     @staticmethod
     def _light(own: ServiceCommand, python: str = "") -> ServiceCommand | None:
         python = python or own.interpreter
-        return own._replace(path=python, argv=searching_command(python, _MISSING), missing=_MISSING) if python else None
+        if not python:
+            return None
+        argv, env = searching_command(python, _MISSING), {**own.env, **_SAFE}
+        return own._replace(path=python, argv=argv, env=env, missing=_MISSING)
 
     def _any_python(self) -> ServiceCommand | None:
         env = self._env("/")
@@ -164,15 +189,26 @@ class Interpreter(NamedTuple):
     package: str  # the directory of MindSpore's package
     cwd: str
     env: dict[str, str]  # that the process was started with; undecodable bytes are surrogates
+    user: tuple[str, str, str] | None = None  # its user, group and other groups, if it has dropped our rights
 
 
 def find_interpreter(roots: Sequence[int]) -> Interpreter | None:
     """The interpreter of a process that has loaded MindSpore: one of `roots` (pids), or a process they started.
 
     None if there is none, or it may not be looked at, or its interpreter cannot be run from here (another mount
-    namespace; a program with Python inside).  Takes 2 to 10 ms, 40 where ranks starve us: close the port first.
+    namespace; a program with Python inside), or not with its rights.  Takes 2 to 10 ms, 40 where ranks starve us: close
+    the port first.
     """
     return next(filter(None, map(_look, family(roots))), None)
+
+
+def as_user(command: ServiceCommand, user: tuple[str, str, str] | None) -> ServiceCommand:
+    """The same command with the rights of a process of the job that has dropped ours, which chose what is run."""
+    if user is None:
+        return command
+    env = {f"_{name}": value for name, value in command.env.items()}
+    argv = [sys.executable, "-I", "-S", "-c", _AS_USER, *user, command.path, *command.argv[1:]]
+    return command._replace(path=sys.executable, argv=argv, env=env)
 
 
 def scheduler_command(interpreter: Interpreter) -> list[str]:
@@ -248,7 +284,15 @@ def _look(pid: int) -> Interpreter | None:
     env = {name: value for name, _, value in pairs if name}
     cwd = link(pid, "cwd") or "/"
     path = _program(pid, cwd, env)
-    return Interpreter(path, package, cwd, env) if path else None
+    if path is None:
+        return None
+    users, groups = ids(pid, b"Uid:"), ids(pid, b"Gid:")  # asked last: it may have dropped our rights meanwhile
+    if users == {os.geteuid()}:
+        return Interpreter(path, package, cwd, env)
+    if os.geteuid() or len(users) != 1 or len(groups) != 1:
+        return None
+    others = " ".join(map(str, sorted(ids(pid, b"Groups:"))))
+    return Interpreter(path, package, cwd, env, (str(*users), str(*groups), others))
 
 
 def _package(pid: int) -> str | None:

@@ -25,6 +25,16 @@ _END = "."  # ends a list of variables; no variable has this name
 _OF_THE_RANK = {-101: "rank", -102: "size", -103: "local_rank", -104: "local_size", -105: "node"}
 
 _SCRIPT = """\
+others() {  # who else can write to a file: the rule of mslaunch.host.system_files.who_else, by ls
+    ls -ldnL "$1" 2>/dev/null | {
+        read -r mode links uid gid rest
+        case $uid in 0|"$(id -u)") ;; *) echo "user $uid"; exit ;; esac
+        case $mode in
+        ????????w*) echo "every user" ;;
+        ?????w*) [ "$gid" = "$(id -g)" ] && [ "$(id -gn)" = "$(id -un)" ] || echo "group $gid" ;;
+        esac
+    }
+}
 hello=$1 here=$2 boot=$3 streams=$4 numbers=$5 merge=$6 shift_nodes=$7 wdir=$8 path=$9 input=${10}
 shift 10
 rank=$OMPI_COMM_WORLD_RANK size=$OMPI_COMM_WORLD_SIZE
@@ -88,7 +98,20 @@ case $program in
     case $found in
     "$PWD"/"$program") ;;
     /*) [ -z "$path" ] || program=$found ;;
-    *) [ ! -f "./$program" ] || program=./$program ;;
+    *)
+        if [ -f "./$program" ]; then
+            for at in . "./$program"; do
+                who=$(others "$at")
+                [ -z "$who" ] || {
+                    printf 'mslaunch: rank %s on %s: the program %s is not in PATH, and the file of that name is ' \
+                        "$rank" "$host" "$program"
+                    printf 'not run: %s can write to %s (type ./%s if you mean it)\n' "$who" "$wdir" "$program"
+                    exit 127
+                } >&2
+            done
+            program=./$program
+        fi
+        ;;
     esac
     ;;
 esac

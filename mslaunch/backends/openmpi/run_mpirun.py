@@ -20,12 +20,12 @@ from mslaunch.datamodel.outcome import Outcome
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
-from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.attempt import allocation_of
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
+from mslaunch.launcher.job.job_actions import JobAgents
 from mslaunch.launcher.job.job_state import ENDING, JobState
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.launch import announce_pid, make_context, report_missing_exports, with_lost_output

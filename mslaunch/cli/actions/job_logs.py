@@ -1,17 +1,23 @@
-"""--logs: the log files of a job, of all ranks or of some, as they are or as they grow (-f)."""
+"""--logs: the log files of a job, of all ranks or of some, as they are or as they grow (-f).
+
+Where others can write, as in /tmp, they may have put files, links and folders of such names.  So only our own files
+are shown, in our own folders, and of ranks that the job has.  Below the folder that the user named no link is followed.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mslaunch.cli.actions.job_commands import find_job
 from mslaunch.cli.parser.options import Show
-from mslaunch.errors import LaunchError, UsageError
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.errors import LaunchError, UsageError, printable
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.system_files import OPEN_READ
 from mslaunch.jobs.job_registry import JobEntry
 
 if TYPE_CHECKING:
@@ -23,10 +29,22 @@ _POLL = 0.2  # seconds between looks at files that grow
 _LOOK = 1.0  # seconds between looks for new ones
 _RANKS = 1 << 20
 _BLOCK = 1 << 16  # bytes that are read at once, and of a line that is not cut
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: letters of `log_layouts.Layout` -> what they are in the name of a file; others match anything
-_LETTERS = {"%w": r"\d+", "%d": r"rank\.0*(?P<rank>\d+)", "%r": r"0*(?P<rank>\d+)", "%n": r"0*(?P<rank>\d+)",
+_LETTERS = {"%w": r"(?P<world>\d+)", "%d": r"rank\.0*(?P<rank>\d+)", "%r": r"0*(?P<rank>\d+)", "%n": r"0*(?P<rank>\d+)",
             "%m": r"0*(?P<rank>\d+)", "%o": r"rank\.0*(?P<rank>\d+)", "%%": "%"}  # fmt: skip
+
+
+class LogFile(NamedTuple):
+    """A log file: a folder that the user has named, and the path below it."""
+
+    base: str
+    below: str
+
+    @property
+    def path(self) -> str:
+        """Its name for users and for the system."""
+        return os.path.join(self.base, self.below)
 
 
 def logs(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -37,7 +55,7 @@ def logs(words: Sequence[str], environ: Mapping[str, str]) -> Show:
         if "foreground" in entry.facts:
             todo = "start it with --output-filename DIR; its output is where the command was started"
             raise LaunchError("it has no log files", f"job {entry.number}", todo)
-        paths = {entry.log: ""}  # output of its ranks goes there
+        paths = {LogFile(*os.path.split(entry.log)): ""}  # output of its ranks goes there
     else:
         paths = _paths(entry, ranks)
     if not paths and not follow:
@@ -84,22 +102,35 @@ def _folder(entry: JobEntry) -> str:
     return str(entry.facts.get("logs") or entry.folder)
 
 
-def _paths(entry: JobEntry, ranks: set[int] | None) -> dict[str, str]:
+def _paths(entry: JobEntry, ranks: set[int] | None) -> dict[LogFile, str]:
     """The files that are there, in the order of ranks, and what to call them."""
     import glob
     import re
 
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, LogFile]] = []
+    end = entry.facts["ranks"] if entry.facts.get("whole") else None  # of a share of a job the first one is not known
     for base, *patterns in entry.facts["layouts"]:
         for pattern in filter(None, patterns):
             whole = re.compile(_expression(pattern))
             for path in glob.iglob(os.path.join(glob.escape(base), _wildcards(pattern))):
-                match = whole.fullmatch(os.path.relpath(path, base))
-                if match and os.path.isfile(path):  # a rank may have put a FIFO there
-                    rank = int(match.groupdict().get("rank") or -1)
-                    if ranks is None or rank in ranks:
-                        found.append((rank, path))
-    return {path: f"{rank}" if rank >= 0 else "" for rank, path in sorted(set(found))}
+                file = LogFile(base, os.path.relpath(path, base))
+                match = whole.fullmatch(file.below)
+                if match and _is_own_file(path):
+                    numbers = match.groupdict()
+                    rank = int(numbers.get("rank") or -1)
+                    spawned = int(numbers.get("world") or 1) > 1
+                    if (ranks is None or rank in ranks) and (spawned or end is None or rank < end):
+                        found.append((rank, file))
+    return {file: f"{rank}" if rank >= 0 else "" for rank, file in sorted(set(found))}
+
+
+def _is_own_file(path: str) -> bool:
+    """Whether it is a regular file of ours: a rank may have put a FIFO there, and another user anything."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _wildcards(pattern: str) -> str:
@@ -123,50 +154,75 @@ def _expression(pattern: str) -> str:
     return made
 
 
-def _print(paths: Mapping[str, str]) -> None:
-    kept = [path for path in paths if _size(path)] or list(paths)[:1]
-    for path in kept:
+def _print(paths: Mapping[LogFile, str]) -> None:
+    kept = [file for file in paths if _size(file)] or list(paths)[:1]
+    for file in kept:
         if len(kept) > 1:
-            sys.stdout.buffer.write(b"==> " + os.fsencode(path) + b" <==\n")
-        with _opened(path) as file:
-            while data := file.read(_BLOCK):
+            sys.stdout.buffer.write(f"==> {printable(file.path)} <==\n".encode())
+        with _opened(file) as opened:
+            while data := opened.read(_BLOCK):
                 sys.stdout.buffer.write(data)
     sys.stdout.flush()
 
 
-def _size(path: str) -> int:
+def _size(file: LogFile) -> int:
     try:
-        return os.stat(path).st_size
+        return os.lstat(file.path).st_size
     except OSError:  # it was removed just now; or else the message comes when it is opened
         return 0
 
 
-def _opened(path: str) -> IO[bytes]:
-    """A log file; an empty one if it is not there, or if a rank has put something else in its place."""
+def _opened(file: LogFile) -> IO[bytes]:
+    """A log file; an empty one if it is not there, or if something else is in its place."""
     try:
-        fd = os.open(path, _OPEN)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            fd = os.open(os.devnull, _OPEN)
+        fd = _open_own(file)
     except (FileNotFoundError, NotADirectoryError):
-        fd = os.open(os.devnull, _OPEN)
+        fd = os.open(os.devnull, OPEN_READ)
     except OSError as error:
-        raise LaunchError(f"the log file cannot be read: {error.strerror}", path) from None
+        if error.errno not in (errno.ELOOP, errno.EPERM, errno.ENXIO):  # a link, another user's, a socket
+            raise LaunchError(f"the log file cannot be read: {error.strerror}", file.path) from None
+        fd = os.open(os.devnull, OPEN_READ)
     return open(fd, "rb", 0)
 
 
-def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> None:
+def _open_own(file: LogFile) -> int:
+    """A regular file of ours, in folders of ours below the one that was named.  Raises OSError."""
+    *folders, name = file.below.split("/")
+    above = os.open(file.base or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            below = os.open(folder, _FOLDER, dir_fd=above)
+            os.close(above)
+            above = below
+            _require_own(os.fstat(above), stat.S_ISDIR)
+        fd = os.open(name, OPEN_READ | os.O_NOFOLLOW, dir_fd=above)
+    finally:
+        os.close(above)
+    try:
+        _require_own(os.fstat(fd), stat.S_ISREG)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _require_own(found: os.stat_result, is_kind: Callable[[int], bool]) -> None:
+    if found.st_uid != os.geteuid() or not is_kind(found.st_mode):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[LogFile, str]) -> None:
     """Print what is added, line by line, with the rank before each if there may be several; until the job has ended."""
-    tails: dict[str, Tail] = {}
+    tails: dict[LogFile, Tail] = {}
     prefixed = ranks is None or len(ranks) > 1
     returned: Tail | None = None  # whose progress bar the cursor stands on
     over, looked = False, time.monotonic()
     while True:
         if entry.facts.get("layouts") and (over or time.monotonic() - looked >= _LOOK):
             paths, looked = _paths(entry, ranks), time.monotonic()
-        for path, rank in paths.items():
-            if path not in tails:
-                tails[path] = Tail(path, f"[{rank}] ".encode() if prefixed and rank else b"")
+        for file, rank in paths.items():
+            if file not in tails:
+                tails[file] = Tail(file, f"[{rank}] ".encode() if prefixed and rank else b"")
         for tail in tails.values():
             for piece in tail.pieces(over):
                 if returned not in (None, tail):
@@ -185,8 +241,8 @@ def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> N
 class Tail:
     """A file that grows; it is open only while it is read, for a job may have more of them than can be open."""
 
-    def __init__(self, path: str, prefix: bytes) -> None:
-        self._path = path
+    def __init__(self, log: LogFile, prefix: bytes) -> None:
+        self._log = log
         self._prefix = prefix
         self._file = (0, 0)  # its device and inode
         self._at = 0
@@ -218,7 +274,7 @@ class Tail:
     def _added(self) -> Iterator[bytes]:
         """What is there beyond what has been read, as large as it is now; of another file at the path, all."""
         try:
-            found = os.stat(self._path)
+            found = os.lstat(self._log.path)
         except OSError:  # it was removed
             return
         file = found.st_dev, found.st_ino
@@ -226,7 +282,7 @@ class Tail:
             self._file, self._at = file, 0
         if found.st_size == self._at:
             return
-        with _opened(self._path) as opened:
+        with _opened(self._log) as opened:
             opened.seek(self._at)
             while self._at < found.st_size and (data := opened.read(min(_BLOCK, found.st_size - self._at))):
                 self._at += len(data)

@@ -71,22 +71,22 @@ def _beside(path: str) -> str:
     return base + ".html"
 
 
-def _bytes(path: str) -> bytes:
+def _bytes(path: str, check: Callable[[os.stat_result], None] | None) -> bytes:
     from mslaunch.host.files import read_bytes
     from mslaunch.reports.read_record import MOST_BYTES
 
     try:
-        return read_bytes(path, most=MOST_BYTES)
+        return read_bytes(path, check=check, most=MOST_BYTES)
     except OSError as error:
         todo = "docs/report.md says where a launch writes it"
         raise LaunchError(f"cannot be read: {error.strerror or error}", path, todo) from None
 
 
-def record_fields(path: str) -> Any:
-    """What JSON a record has.  Raises `LaunchError`."""
+def record_fields(path: str, check: Callable[[os.stat_result], None] | None) -> Any:
+    """What JSON a record has; `check` may refuse the file that was opened.  Raises `LaunchError`."""
     from mslaunch.reports.read_record import decoded
 
-    return _of_file(path, decoded)
+    return _of_file(path, decoded, check)
 
 
 def _read(path: str) -> RecordedRun:
@@ -95,10 +95,9 @@ def _read(path: str) -> RecordedRun:
     return _of_file(path, read_record)
 
 
-def _of_file(path: str, understand: Callable[[bytes], _T]) -> _T:
-    data = _bytes(path)
+def _of_file(path: str, understand: Callable[[bytes], _T], check: Callable[[os.stat_result], None] | None = None) -> _T:
     try:
-        return understand(data)
+        return understand(_bytes(path, check))
     except LaunchError as error:
         raise LaunchError(error.what, path, error.todo, error.code) from None
 

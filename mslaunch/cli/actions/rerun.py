@@ -2,6 +2,9 @@
 
 The record has no values of variables.  Those that the command line set are taken from the environment: where a word is
 `NAME=…`, and where one has `…(NAME)`.
+
+A record is a program: --rerun takes only one that nobody else can have written, as ssh takes its configuration
+(ssh_config(5), FILES), and shows the line before it runs.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LaunchError, UsageError, printable
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,48 +21,69 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
 
 OPTION = "--rerun"
+UNTRUSTED = "--rerun-untrusted"  #: the same for any record
 _BLANK = "…"  # in place of a value, see `job_commands.recorded`
 _LISTS = ("mca_base_env_list", "OMPI_MCA_mca_base_env_list")
 
 
+class RecordedLine(NamedTuple):
+    """A command line that is to be run once more."""
+
+    words: list[str]  # after the command's name
+    called: str  # that name
+    shown: str  # the line for the user, without values of variables
+
+
 def command_line(
-    words: Sequence[str], environ: Mapping[str, str], parse: Callable[[Sequence[str], str], Request]
-) -> tuple[list[str], str]:
-    """The words after the command's name, and that name; the current directory becomes that of the run.
+    option: str, words: Sequence[str], environ: Mapping[str, str], parse: Callable[[Sequence[str], str], Request]
+) -> RecordedLine:
+    """The line that `option` runs; the current directory becomes that of the run.
 
     `words`: the file, and options that are added before those on record; `parse` makes requests of such lines.  Raises
     `LaunchError`, also for what is more than options: the programs are those on record.
     """
     if not words:
-        raise UsageError("the record is missing", OPTION, "write --rerun run.json")
-    record = _record(words[0])
-    name, *recorded = record["command"]
-    recorded = [_word(recorded, at, environ) for at in range(len(recorded))]
+        raise UsageError("the record is missing", option, f"write {option} run.json")
+    record = _record(option, words[0])
+    name, *typed = record["command"]
+    recorded = [_word(typed, at, environ) for at in range(len(typed))]
     try:
         os.chdir(record["cwd"])
     except OSError as error:
         place = printable(record["cwd"]).replace("\n", "?")
         what = f"{place}, where it was run, cannot be entered: {error.strerror}"
-        raise LaunchError(what, f"{OPTION} {words[0]}", "make the directory, or type the command elsewhere") from None
+        raise LaunchError(what, f"{option} {words[0]}", "make the directory, or type the command elsewhere") from None
     if not words[1:]:
-        return recorded, name
+        return RecordedLine(recorded, name, _shown(name, typed, record["cwd"]))
     begun = 2 if recorded[:1] == ["--dialect"] else 1 if recorded and recorded[0].startswith("--dialect=") else 0
     line = [*recorded[:begun], *words[1:], *recorded[begun:]]
     before, after = (tuple(app.argv for app in parse(each, name).apps) for each in (recorded, line))
     if before != after:
         todo = "name the record, and options after it; the program is that of the record"
-        raise UsageError(f"{' '.join(words[1:])!r} is more than options", OPTION, todo)
-    return line, name
+        raise UsageError(f"{' '.join(words[1:])!r} is more than options", option, todo)
+    return RecordedLine(line, name, _shown(name, [*typed[:begun], *words[1:], *typed[begun:]], record["cwd"]))
 
 
-def _record(path: str) -> dict[str, Any]:
+def _shown(name: str, words: Sequence[str], place: str) -> str:
+    """The line as one would type it, whole, since it runs next; what acts on terminals is escaped."""
+    import shlex
+
+    line, folder = _visible(" ".join(map(shlex.quote, [name, *words]))), _visible(shlex.quote(place))
+    return f"runs, in {folder}:\n  {line}"
+
+
+def _visible(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def _record(option: str, path: str) -> dict[str, Any]:
     from mslaunch.cli.actions.report_command import record_fields
 
     if os.path.isdir(path):
         path = os.path.join(path, "run.json")
-    where = f"{OPTION} {path}"
+    where = f"{option} {path}"
     try:
-        found = record_fields(path)
+        found = record_fields(path, None if option == UNTRUSTED else _require_own)
     except LaunchError as error:
         raise LaunchError(error.what, where, error.todo) from None
     command = found.get("command") if isinstance(found, dict) else None
@@ -71,6 +95,24 @@ def _record(path: str) -> dict[str, Any]:
     if found.get("schema") != 1:
         raise LaunchError("another version of mslaunch has written it", where, "use that version")
     return dict(found)
+
+
+def _require_own(status: os.stat_result) -> None:
+    """Refuse a record that somebody else could have written, or put in the place of another of our files.
+
+    The directory may be writable by others: what they make there is theirs, and has their number as its owner.
+    """
+    from mslaunch.host.system_files import who_else
+
+    if status.st_uid not in (0, os.geteuid()):
+        what = f"it belongs to user {status.st_uid}, who has chosen what would run as you"
+    elif who_else(status):
+        what = "others can write it, and so choose what would run as you"
+    elif status.st_nlink > 1:
+        what = "it has more than one name, so others may have put a file of yours in its place"
+    else:
+        return
+    raise LaunchError(what, todo=f"read its command, with --report, then run it with {UNTRUSTED}")
 
 
 def _is_word(value: Any) -> bool:

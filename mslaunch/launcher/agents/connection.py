@@ -1,7 +1,9 @@
-"""Connections to agents: the phases of a start, frames in both directions, why one ended; and those of a running job.
+"""Connections to agents: the phases of a start, frames in both directions, and why one ended.
 
 Whoever owns a connection at the moment is attached; an end that comes while nobody is attached is reported to the next
-owner.  Reading never stops before the end: what ranks print is held back at its source, by PAUSE.
+owner.  What ranks print is held back at its source, by PAUSE.  Reading stops in one case, which no honest host meets in
+an ordinary job: more than `MOST` bytes wait for a host, and a host asks for more of them.  Whoever asks waits then, and
+the host that takes nothing is given up after a lease (`leases`).
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from mslaunch.datamodel.node_report import Topology
+    from mslaunch.launcher.agents.link_room import HeldLink, LinkRoom
     from mslaunch.protocol.program_request import ProgramRequest
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
@@ -47,6 +50,9 @@ SUBJECTS = {
     frames.SERVES: OF_RANK | OF_SERVICE,
     frames.NOTICE: OF_NODE | OF_SERVICE,
 }  # fmt: skip
+#: what is answered, or makes the launcher send something to other hosts
+ASKING = (frames.NEED, frames.GATHER, frames.ASK, frames.REPLY, frames.WRITE)
+MOST = 1 << 23  #: bytes on their way to a host beyond which nobody may ask for more
 _CHUNK = 1 << 18
 _NO_AGENT = 0.1  # seconds that a link has to go by itself if no agent ever answered
 _ALIVE = frames.encode(frames.ALIVE)
@@ -70,18 +76,17 @@ def meaningless(frame: frames.Frame) -> WireError:
     return WireError(f"it sent a frame of kind {frame.kind} about a process ({frame.rank}) that it does not run")
 
 
-def _fault(text: str, host: str) -> LinkError:
-    """What FAULT says: a traceback, or a sentence."""
-    crash = text.startswith("Traceback")
-    return LinkError("internal error in the agent (please report this)", host, text) if crash else LinkError(text, host)
-
-
 def _refuse(frame: frames.Frame) -> None:
     raise meaningless(frame)
 
 
 def _ignore(*_: object) -> None:
     pass
+
+
+def _printed(decoder: frames.Decoder, request: ProgramRequest | None) -> bytes:
+    """What has come in place of an agent."""
+    return decoder.noise + (request.held if request else b"")
 
 
 def _checked(hello: control.Hello) -> control.Hello:
@@ -127,13 +132,20 @@ class AgentConnection:
         self.crashed = False  # the agent sent why it cannot go on
         self.terminated = False  # the agent is being ended in order, by itself or by somebody else
         self.silent = self.busy = False  # it was given up, or has given us up; the agent is starting processes
-        self.heard = self.spoke = loop.now()  #: when bytes came last, and when they went
+        self.heard = self.spoke = self.took = loop.now()  #: when bytes came last, and when they went
+        self.behind: set[HeldLink] = set()  #: for whose room it waits, its own perhaps: it is not read
+        self._came: list[frames.Frame] = []  # that have come, and wait until there is room
+        self.room: LinkRoom | None = None  #: once somebody waits for it
         self.on_suspended: Callable[[], None] = _ignore  # the agent does not expect to hear of us
         self._describe = describe
-        self._loop = loop
+        self.loop = loop
         self._decoder = frames.Decoder(frames.UP, magic=True, opener=link.opener)
-        self._request = self._awaited_request()
         self._writer = Writer(loop, link.writer, _ignore, self._wrote, sealer=link.sealer)  # the reader sees a break
+        self._request: ProgramRequest | None = None  # holds frames back until the host has asked for the program
+        if link.program:
+            from mslaunch.protocol.program_request import ProgramRequest
+
+            self._request = ProgramRequest(self._send_program)
         self.say = self._writer.say  #: a short frame that goes out at once
         self.share = partial(setattr, self._writer, "lock")  #: with a `Lock`: another thread may `say` something
         self.detach()
@@ -148,7 +160,7 @@ class AgentConnection:
         """Open the link."""
         self.link.begin()
         if self._request and self.link.unasked:
-            self._request.cancel = self._loop.after(self.link.unasked, self._request.expire).cancel
+            self._request.cancel = self.loop.after(self.link.unasked, self._request.expire).cancel
 
     # --- who owns it
 
@@ -165,14 +177,11 @@ class AgentConnection:
         """
         self._on_end, self._on_frame, self._on_sent, self._on_ready = on_end, on_frame, on_sent, on_ready
         if self.ended:
-            self._loop.soon(self._report_end)
+            self.loop.soon(lambda: self._on_end(self.error))
 
     def detach(self) -> None:
         """Leave it without an owner: until the next one attaches, any frame ends the connection."""
         self._on_end, self._on_frame, self._on_sent, self._on_ready = _ignore, _refuse, _ignore, _ignore
-
-    def _report_end(self) -> None:
-        self._on_end(self.error)
 
     @property
     def lost(self) -> bool:
@@ -186,26 +195,20 @@ class AgentConnection:
         """Bytes on their way to the agent."""
         return self._writer.pending
 
-    def send(self, frame: bytes) -> None:
-        """One frame, down.  Of a long one no copies are made: it may go to many agents."""
-        (self._request or self._writer).send(frame if len(frame) <= _CHUNK else memoryview(frame))
+    def send(self, *pieces: bytes) -> None:
+        """One frame, down, perhaps in pieces.  Of long ones no copies are made: they may go to many agents."""
+        (self._request or self._writer).send(*[each if len(each) <= _CHUNK else memoryview(each) for each in pieces])
 
-    def _awaited_request(self) -> ProgramRequest | None:
-        """What holds frames back until the host has asked for the agent's program; None if it has that."""
-        program = self.link.program
-        if not program:
-            return None
-        from mslaunch.protocol.program_request import ProgramRequest
-
-        def answer(kind: str, held: list[bytes | memoryview]) -> None:
-            self._request, self.phase = None, PROGRAM_SENT
-            self._writer.send(program(kind), *held)
-
-        return ProgramRequest(answer)
+    def _send_program(self, kind: str, held: list[bytes | memoryview]) -> None:
+        assert self.link.program
+        self._request, self.phase = None, PROGRAM_SENT
+        self._writer.send(self.link.program(kind), *held)
 
     def _wrote(self, size: int) -> None:
-        self.spoke = self._loop.now()
+        self.spoke = self.took = self.loop.now()
         self._on_sent(size)
+        if self.room and self._writer.pending < MOST // 2:
+            self.room.is_there()
 
     # --- up
 
@@ -219,17 +222,40 @@ class AgentConnection:
         if not data:
             self._stream_ended()
             return
-        self.heard = self._loop.now()
+        self.heard = self.loop.now()
         if data == _ALIVE and self._decoder.between:  # the only frame of most links, for most of the time
             self.busy = False
             return
+        self._handle(data)
+
+    def read_on(self, on: bool) -> None:
+        """Read, or let the host wait; see `link_room`."""
+        self.loop.reader(self.link.reader, self._read if on else None)
+        if on:
+            self.heard = self.loop.now()
+            self._handle(b"")
+
+    def _handle(self, data: bytes) -> None:
+        """The frames that `data` completes, after those that have waited."""
+        came, self._came = self._came, []
         try:
-            for frame in self._decoder.feed(self._request.feed(data) if self._request else data):
+            if data:
+                came = self._decoder.feed(self._request.feed(data) if self._request else data)
+            for at, frame in enumerate(came):
                 if self.ended:
                     return
+                if self._writer.pending > MOST and frame.kind in ASKING:
+                    from mslaunch.launcher.agents.link_room import hold
+
+                    hold(self, self)
+                if self.behind:
+                    self._came = came[at:]
+                    return
                 if frame.kind == frames.FAULT:
+                    from mslaunch.launcher.agents.diagnose_start import fault
+
                     self.crashed = True
-                    self._end(_fault(frame.payload.decode("utf-8", "replace"), self.node.name))
+                    self._end(fault(frame.payload.decode("utf-8", "replace"), self.node.name))
                     return
                 self._receive(frame)
         except WireError as error:
@@ -264,11 +290,10 @@ class AgentConnection:
         if word == frames.SUSPENDED:
             self.on_suspended()
         elif word.startswith(frames.GIVEN_UP):
-            seconds = control.unpack_number(word[len(frames.GIVEN_UP) + 1 :])
-            what = f"its agent heard nothing from mslaunch for {seconds} s, and has ended its part"
-            todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
+            from mslaunch.launcher.agents.diagnose_start import given_up
+
             self.terminated = True
-            self.lose(LinkError(what, self.node.name, todo))
+            self.lose(given_up(control.unpack_number(word[len(frames.GIVEN_UP) + 1 :]), self.node.name))
 
     # --- the end
 
@@ -282,10 +307,7 @@ class AgentConnection:
         """What to do about it if it does not answer in time."""
         from mslaunch.launcher.agents.diagnose_start import unanswered
 
-        return "" if self.hello else unanswered(self.link, self._printed())
-
-    def _printed(self) -> bytes:
-        return self._decoder.noise + (self._request.held if self._request else b"")
+        return "" if self.hello else unanswered(self.link, _printed(self._decoder, self._request))
 
     def _stream_ended(self) -> None:
         self._stop()
@@ -295,17 +317,19 @@ class AgentConnection:
             return
         from mslaunch.launcher.agents.diagnose_start import explain
 
-        self._end(explain(self.link, self._printed()))
+        self._end(explain(self.link, _printed(self._decoder, self._request)))
 
     def _end(self, error: LinkError | None) -> None:
         self._stop()
         self.ended, self.error = True, error
-        self._report_end()
+        self._on_end(error)
 
     def _stop(self) -> None:
         self.open = False
-        self._loop.reader(self.link.reader, None)  # the writer may have closed itself already: a broken pipe
+        self.loop.reader(self.link.reader, None)  # the writer may have closed itself already: a broken pipe
         self._writer.close()
+        if self.room:
+            self.room.is_there()
         if self._request:
             self._request.close()
 
@@ -313,75 +337,6 @@ class AgentConnection:
         """Close the link: the agent ends what it still holds."""
         self._stop()
         self.link.close()
-
-
-class JobAgents:
-    """The agents of a running job by the number of their node; nodes of spawned ranks are added later."""
-
-    def __init__(self, connections: Iterable[AgentConnection], suspend: Callable[[], None] = _ignore) -> None:
-        """`connections` in the order of the job's nodes; `suspend`: see `OpenLinks`."""
-        self.suspend = suspend
-        self._by_node = dict(enumerate(connections))
-        self._on_end: Callable[[int, LinkError | None], None]
-        self._on_frame: Callable[[int, frames.Frame], None]
-        self.paused = False
-
-    def attach(
-        self, on_end: Callable[[int, LinkError | None], None], on_frame: Callable[[int, frames.Frame], None]
-    ) -> None:
-        """Own all of them, those that are added later included; both get the number of the node first."""
-        self._on_end, self._on_frame = on_end, on_frame
-        for node in self._by_node:
-            self._attach(node)
-
-    def _attach(self, node: int) -> None:
-        self._by_node[node].attach(partial(self._on_end, node), partial(self._on_frame, node))
-
-    def add(self, node: int, connection: AgentConnection) -> None:
-        """One more."""
-        self._by_node[node] = connection
-        self._attach(node)
-        if self.paused:
-            self.send(node, frames.encode(frames.PAUSE))
-
-    @property
-    def hellos(self) -> dict[int, control.Hello]:
-        """What each said when it started."""
-        return {node: connection.hello for node, connection in self._by_node.items() if connection.hello}
-
-    def host(self, node: int) -> str:
-        """The name of a node."""
-        return self._by_node[node].node.name
-
-    def crashed(self, node: int) -> bool:
-        """The agent of a node sent a traceback of its own."""
-        return self._by_node[node].crashed
-
-    def terminated(self, node: int) -> None:
-        """The agent of a node ends in order, and leaves nothing behind."""
-        self._by_node[node].terminated = True
-
-    def send(self, node: int, frame: bytes) -> None:
-        """One frame to the agent of a node."""
-        self._by_node[node].send(frame)
-
-    def pending(self, node: int) -> int:
-        """Bytes on their way to the agent of a node."""
-        return self._by_node[node].pending
-
-    def send_all(self, frame: bytes) -> None:
-        """One frame to every agent."""
-        for connection in self._by_node.values():
-            connection.send(frame)
-
-    def pause(self, on: bool) -> None:
-        """Let all ranks wait that print, or let them go on.
-
-        What is under way at a PAUSE still comes: on each link at most `writer.HIGH` and what its buffers hold.
-        """
-        if on != self.paused:
-            self.paused = on
-            self.send_all(frames.encode(frames.PAUSE if on else frames.RESUME))
 
 
 def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:

@@ -5,17 +5,15 @@ Their words come before the agent's magic on the stream itself (a login shell th
 
 from __future__ import annotations
 
-import os
-
-from mslaunch.errors import LinkError, printable
+from mslaunch.errors import LinkError, printable, quoted_lines
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.transport.fork import LIMITS
 
 if TYPE_CHECKING:
     from mslaunch.transport.base import Link
 
-_EAGAIN = 11
 _LONGEST = 200  # letters of a line that a host has said
+_TRACEBACK = 60  # lines
 
 
 class NoAgentError(LinkError):
@@ -31,7 +29,7 @@ def explain(link: Link, printed: bytes) -> LinkError:
     said = _readable(printed + link.noise())
     status = link.exit_status
     small = said.lower()
-    for words, what, todo, check in _KNOWN:
+    for words, what, todo, check in _KNOWN if link.here else (*_USED_UP, *_KNOWN):
         if any(word in small for word in words) or (status == 127 and words is _MISSING):
             error = NoAgentError(what, host, "\n".join(filter(None, [_quoted(said), todo])))
             error.check = check
@@ -42,13 +40,21 @@ def explain(link: Link, printed: bytes) -> LinkError:
     if link.here:  # nobody has logged in
         *before, last = said.splitlines() or [""]
         what = f"no agent could be started here{': ' * bool(last)}{last[:_LONGEST]}"
-        todo = LIMITS if last == os.strerror(_EAGAIN) else ""
+        todo = LIMITS if "(ulimit" in last or "(pids.max" in last else ""  # the limit that `errors.limit_of` names
         return LinkError(what, host, "\n".join(filter(None, [_quoted("\n".join(before)), todo])))
     if said:
         return LinkError("it answered, but no agent started there", host, _quoted(said))
     ended = f" (its shell ended with status {status})" if status is not None else ""
     todo = "a start-up file of its login shell may end the shell, or read what was meant for the agent"
     return LinkError(f"it accepted the login, but no agent started there{ended}", host, todo)
+
+
+def fault(text: str, host: str) -> LinkError:
+    """The error for an agent that cannot go on (FAULT): it has sent a traceback, or a sentence."""
+    if not text.startswith("Traceback"):
+        return LinkError(text, host)
+    what = "internal error in the agent (please report this)"
+    return LinkError(what, host, "\n".join(quoted_lines(text, _TRACEBACK)))
 
 
 def unanswered(link: Link, printed: bytes) -> str:
@@ -58,6 +64,21 @@ def unanswered(link: Link, printed: bytes) -> str:
 
 
 _MISSING = ("command not found", ": not found", "unknown command", "python3: no such file", "python: no such file")
+#: the system's words for limits, of which the agent, if it came as far, also prints the value
+_USED_UP = (
+    (
+        ("too many open files", "error 24"),  # the second is of ld.so(8)
+        "it allows too few open files to start an agent",
+        "raise ulimit -n there, for logins that start no shell as well",
+        "limits",
+    ),
+    (
+        ("resource temporarily unavailable", "cannot fork"),
+        "it allows too few processes to start an agent",
+        "raise ulimit -u there, or pids.max of its control group",
+        "limits",
+    ),
+)
 _KNOWN = (
     (
         ("somebody in between has changed it",),  # `protocol.sealed_records`, of a program that was refused
@@ -93,3 +114,19 @@ def _readable(data: bytes) -> str:
 def _quoted(said: str, lines: int = 6) -> str:
     kept = [line for line in said.splitlines() if line.strip()][-lines:]
     return "it printed:\n" + "\n".join(f"  | {line[:_LONGEST]}" for line in kept) if kept else ""
+
+
+# --- links of agents that have answered
+
+
+def given_up(seconds: int, host: str) -> LinkError:
+    """An agent has not heard of the launcher for so long."""
+    what = f"its agent heard nothing from mslaunch for {seconds} s, and has ended its part"
+    todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
+    return LinkError(what, host, todo)
+
+
+def unread(size: int, seconds: float, host: str) -> LinkError:
+    """An agent has read nothing for so long of so many bytes."""
+    what = f"it has read nothing for {seconds:.3g} s of the {size >> 20} MiB that wait for it"
+    return LinkError(what, host, "is its network up, and is its agent stopped?  --lease S allows for more time.")

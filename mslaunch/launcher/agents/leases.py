@@ -1,8 +1,9 @@
 """Leases: signs of life on all links of a launch, by one timer; a launcher that stops itself tells the agents first.
 
-An agent that was not heard for a lease is given up.  A launcher that finds that it was itself stopped, or busy, first
-reads what has come.  While its loop is blocked, as by a write to a log on a network file system that hangs, a thread
-speaks in its place: a process that is stopped has no thread that runs.
+An agent that was not heard for a lease is given up, and so is one that has taken nothing for a lease of the much that
+waits for it; one that is not read meanwhile cannot be heard.  A launcher that finds that it was itself stopped, or
+busy, first reads what has come.  While its loop is blocked, as by a write to a log on a network file system that hangs,
+a thread speaks in its place: a process that is stopped has no thread that runs.
 
 This is imported at the first heartbeat, which many launches do not live to see.
 """
@@ -13,6 +14,7 @@ import os
 
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial, signal
+from mslaunch.launcher.agents.connection import MOST
 from mslaunch.protocol import frames
 
 if TYPE_CHECKING:
@@ -69,18 +71,25 @@ class Leases:
         for connection in self._links.copy() if not self._limit else ():
             if not connection.hello:
                 continue
-            elif late:
+            if connection.behind:
                 connection.heard = now
+            if late:
+                connection.heard = connection.took = now
                 connection.say(_ALIVE)
-            elif connection.heard < last and not (
-                connection.busy and now - connection.heard < BUSY_LEASES * self._lease
-            ):
+            elif connection.heard < last and not self._may_be_busy(connection, connection.heard):
                 connection.lose(_silent(connection, now - connection.heard))
+            elif _much_waits(connection, last) and not self._may_be_busy(connection, connection.took):
+                from mslaunch.launcher.agents.diagnose_start import unread
+
+                connection.lose(unread(connection.pending, now - connection.took, connection.node.name))
             elif connection.spoke < spoken:
                 connection.spoke = now
                 connection.say(_ALIVE)
         self._due = now + heartbeat
         self._loop.after(heartbeat, self.beat)
+
+    def _may_be_busy(self, connection: AgentConnection, since: float) -> bool:
+        return connection.busy and self._loop.now() - since < BUSY_LEASES * self._lease
 
     def _stand_in(self) -> None:
         """In a thread: speak when `beat` is late."""
@@ -121,8 +130,13 @@ class Leases:
         self._due = now + self._heartbeat
         self._limit = None
         for connection in self._links:
-            connection.heard = now
+            connection.heard = connection.took = now
             connection.send(self._terms)
+
+
+def _much_waits(connection: AgentConnection, since: float) -> bool:
+    """Whether a host has taken nothing for so long of the much that is on its way there."""
+    return connection.pending > MOST and connection.took < since
 
 
 def _silent(connection: AgentConnection, seconds: float) -> LinkError:

@@ -5,6 +5,9 @@ listener; the other agents probe every address that could lead there, and ranks 
 has proved.  Names are never looked up, and the address from which ssh came is only a candidate.  If a node cannot be
 reached at any address, the user is warned and the launch goes on, since its program may need none.
 
+A host names only its own addresses: what it says of another host's counts if that host has the address itself or, if
+all others are behind address translation, if they say the same.
+
 Where all ranks are on one host they meet at its loopback address: nothing is to be proved, and others cannot connect.
 """
 
@@ -16,11 +19,11 @@ from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import OWN_PORTS, PORT, SERVICE_PORT
-from mslaunch.host.own_addresses import is_loopback
+from mslaunch.host.own_addresses import addresses, is_loopback
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 _LOCALHOST = "127.0.0.1"
 _RANKS = "its ranks, --env-for"  # why an address is wanted, in messages
@@ -89,7 +92,8 @@ class _ProbeTarget(NamedTuple):
 
     node: int
     purpose: str
-    candidates: list[str]  # addresses
+    own: list[str]  # addresses of the node, the most likely first
+    candidates: list[str]  # those, and perhaps one that address translation may lead there
     frame: bytes  # PROBE
 
 
@@ -114,7 +118,7 @@ class Rendezvous:
         self._targets: list[_ProbeTarget] = []
         self._probing: dict[int, list[_ProbeTarget]] = {}  # node -> what it probes now, and then
         self._missing = 0  # answers of probes
-        self._reached: dict[tuple[int, int], Sequence[str]] = {}  # target, node -> addresses
+        self._reached: dict[tuple[int, int], control.Reached] = {}  # target, node -> its answer
 
     def begin(self) -> None:
         """Ask for ports."""
@@ -145,33 +149,57 @@ class Rendezvous:
             self._probe(other)
 
     def _target(self, node: int, purpose: str) -> _ProbeTarget:
-        answer, candidates = self._reserved[node], self._find_candidates(node)
+        answer, own = self._reserved[node], self._own_addresses(node)
+        candidates = list(dict.fromkeys([*own, *self._translated_address(node)]))
         payload = control.pack_record(control.Probe(tuple(candidates), answer.probe, answer.token))
-        return _ProbeTarget(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
+        return _ProbeTarget(node, purpose, own, candidates, frames.encode(frames.PROBE, payload=payload))
 
-    def _find_candidates(self, node: int) -> list[str]:
-        """Addresses, the most likely first: the one from which ssh came, then those of the interfaces.
+    def _own_addresses(self, node: int) -> list[str]:
+        """The node's addresses, the most likely first.
 
-        An address by which the user has named the services' host comes before all of them.
+        The address by which the user has named the services' host comes first, then the one to which ssh came, then
+        those at which most others see the launcher, then those of the interfaces.  The others need a descriptor for
+        each, so there are no more than an agent names.
         """
-        seen = [hello.seen_from for other, hello in self._hellos.items() if other != node and hello.seen_from]
-        own = self._hellos[node].addresses
+        hello, seen = self._hellos[node], self._seen(node)
+        own = hello.addresses
         named = self._sought.cluster.host.rpartition("@")[2].strip("[]")
         wanted = [named] if node == self._sought.service and named in own else []
-        # the launcher's address, as others saw it, is that of this node only on the launcher's host; the token decides
-        likely = own[:1] if not own[:1] or not own[0].startswith("127.") else ()
-        return list(dict.fromkeys([*wanted, *likely, *seen, *own]))
+        called = own[:1] if hello.seen_from and own and not is_loopback(own[0]) else ()
+        known = sorted((address for address in own if address in seen), key=seen.count, reverse=True)
+        return list(dict.fromkeys([*wanted, *called, *known, *own]))[: control.ADDRESSES]
+
+    def _seen(self, node: int) -> list[str]:
+        """The launcher's address as each of the other hosts sees it; "" if a host does not know."""
+        return [hello.seen_from for other, hello in self._hellos.items() if other != node]
+
+    def _translated_address(self, node: int) -> list[str]:
+        """The address at which all others see the launcher, if `node` can be its host, and no host has the address.
+
+        A node whose agent was called by ssh from elsewhere is not the launcher's host.
+        """
+        hello = self._hellos[node]
+        if hello.seen_from not in ("", *hello.addresses):
+            return []
+        seen = set(self._seen(node))
+        address = seen.pop() if len(seen) == 1 else ""
+        if is_loopback(address) or any(address in other.addresses for other in self._hellos.values()):
+            return []
+        return [address] if address else []
 
     def _probe(self, node: int) -> None:
         """Probe the next target; one at a time, since an answer does not name its target."""
         if self._probing[node]:
             self._send(node, self._probing[node][0].frame)
 
-    def reached(self, node: int, addresses: Sequence[str]) -> None:
-        """REACHED: the addresses at which `node` has read the token."""
+    def reached(self, node: int, answer: control.Reached) -> None:
+        """REACHED: the addresses at which `node` has had an answer of the token listener."""
         if not self._probing.get(node):
             raise WireError("it has reached what it was not asked to probe")
-        self._reached[self._probing[node].pop(0).node, node] = addresses
+        target = self._probing[node].pop(0)
+        if not {*answer.addresses, *answer.translated} <= {*target.candidates}:
+            raise WireError("it has reached an address that it was not asked to probe")
+        self._reached[target.node, node] = answer
         self._missing -= 1
         self._probe(node)
         if not self._missing:
@@ -179,7 +207,7 @@ class Rendezvous:
 
     def _finish(self) -> None:
         settled = {target.node: self._settle(target) for target in self._targets}
-        warning = "; ".join(text for _, text in settled.values() if text)
+        warning = "; ".join([*filter(None, (text for _, text in settled.values())), *self._pretenders()])
         ports, share = self._reserved[self._sought.first].ports, self._sought.cluster.share
         port, own_ports = ports[-1] if PORT else 0, ports[-1 - self._sought.own_ports : -1]
         address = settled.get(self._sought.first, ("", ""))[0]
@@ -196,6 +224,19 @@ class Rendezvous:
         places = {node: settled.get(node, ("", ""))[0] or found.address for node in self._sought.rank_ports}
         ranks = {node: RankPorts(places[node], self._rank_ports(node)) for node in places}
         self._done(found._replace(rank_ports=ranks), warning)
+
+    def _pretenders(self) -> list[str]:
+        """A warning for each host that says that it sees the launcher at an address which is the host's own.
+
+        That is true of the launcher's own host, and of no other.
+        """
+        claims = [(node, hello.seen_from) for node, hello in self._hellos.items() if hello.seen_from in hello.addresses]
+        ours = addresses() if claims else []
+        return [
+            f"{self._host(node)} says that it sees this host at {address}, its own address: that is ignored"
+            for node, address in claims
+            if address not in ours
+        ]
 
     def _rank_ports(self, node: int) -> tuple[int, ...]:
         """The ports that it holds for its ranks."""
@@ -220,14 +261,23 @@ class Rendezvous:
         return self._reserved[self._sought.service].ports[0] if wanted else 0
 
     def _settle(self, target: _ProbeTarget) -> tuple[str, str]:
-        """The first address that all others reach, and ""; else the one that most reach, and a warning."""
+        """The node's first own address that all others have proved, and ""; else another one, and a warning.
+
+        The next best is one that leads there by address translation, if all others say so; then the own address that
+        most have proved.
+        """
         answers = {node: found for (at, node), found in self._reached.items() if at == target.node}
-        common = [address for address in target.candidates if all(address in found for found in answers.values())]
-        if common:
-            return common[0], ""
-        best = max(target.candidates or [_LOCALHOST], key=lambda address: sum(address in f for f in answers.values()))
-        cut_off = ", ".join(self._host(node) for node, found in answers.items() if best not in found)
-        return best, f"{cut_off} cannot reach {self._host(target.node)} at {best} ({target.purpose})"
+        host = self._host(target.node)
+        for address in target.own:
+            if all(address in found.addresses for found in answers.values()):
+                return address, ""
+        for address in target.candidates:
+            if all(address in (*found.addresses, *found.translated) for found in answers.values()):
+                return address, f"other hosts reach {host} at {address} only by address translation ({target.purpose})"
+        proved = [address for found in answers.values() for address in {*found.addresses}]
+        best = max(target.own or [_LOCALHOST], key=proved.count)
+        cut_off = ", ".join(self._host(node) for node, found in answers.items() if best not in found.addresses)
+        return best, f"{cut_off} cannot reach {host} at {best} ({target.purpose})"
 
     def silent(self) -> int:
         """A node whose answer is missing."""

@@ -15,6 +15,7 @@ from collections import deque
 from mslaunch.errors import LaunchError, LinkError, UnreachedError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.programs import find_program
+from mslaunch.host.system_files import OPEN_READ
 from mslaunch.launcher.agents.connection import is_about, meaningless
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import HIGH, LOW
@@ -219,7 +220,9 @@ class _Transfer:
             raise meaningless(frame)
         error, todo = control.unpack_record(control.Stored, frame.payload)
         if error:
-            raise LaunchError(error, self._connection.node.name, todo)
+            from mslaunch.launcher.messages.host_words import error_of
+
+            raise LaunchError(*error_of(error, todo, self._connection.node))
         self._left -= 1
         self._moved = time.monotonic()
 
@@ -232,8 +235,9 @@ def _frames(files: Sequence[StagedFile]) -> Generator[bytes, None, None]:
     for file in files:
         yield frames.encode(frames.FILE, payload=control.pack_record(control.FileHead(file.name, file.mode)))
         try:
-            with open(file.source, "rb", buffering=0) as source:
+            with open(os.open(file.source, OPEN_READ), "rb", buffering=0) as source:
                 while True:
+                    _check_same(file, os.fstat(source.fileno()))
                     data = source.read(_CHUNK)
                     _check_same(file, os.fstat(source.fileno()))
                     yield frames.encode(frames.DATA, payload=data)

@@ -11,7 +11,7 @@ from mslaunch.errors import EXIT_LOST, LaunchError, LinkError, UnreachedError, c
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.launcher.agents.connection import AgentConnection, close_all
 from mslaunch.protocol import frames
-from mslaunch.transport.base import OpenContext
+from mslaunch.transport.base import HandedOver, OpenContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +38,7 @@ class OpenLinks:
         self._lease = policy.pace, policy.lease
         self._terms = frames.encode(frames.LEASE, payload=b"%g %g" % self._lease)
         self.topologies: dict[bytes, Topology] = {}  #: by their frames: hosts that are alike have one
+        self.handed_over = HandedOver({}, set())
         self.made: list[AgentConnection] = []  #: all that have not been asked for `lost` after their end
         self._open: list[AgentConnection] = []
         self._due = 0.0  # the first heartbeat; 0: nobody was connected yet
@@ -248,7 +249,7 @@ class ConnectPhase:
         self._limit = loop.after(self._seconds + 0.5, self._check_clocks)
         self._progress_timer = loop.after(SLOW, self._show_progress)
         report = (self._notices.append, self._opened, self._not_opened)
-        self._context = OpenContext(policy, environ, *report, loop, self._closers, fork=done is None)
+        self._context = OpenContext(policy, environ, *report, loop, self._closers, done is None, links.handed_over)
         try:
             _open_links(nodes, self._context)
         except LaunchError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.connection import is_about, meaningless
+from mslaunch.launcher.agents.connection import ASKING, is_about, meaningless
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_actions import BackPressure, JobActions, JobParts
 from mslaunch.launcher.job.job_state import ENDING
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.node_plan import World
     from mslaunch.errors import LinkError
-    from mslaunch.launcher.agents.connection import AgentConnection, JobAgents
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.job.job_actions import JobAgents
     from mslaunch.launcher.job.job_records import JobWatcher
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import JobPlans
@@ -100,6 +101,7 @@ class JobController:
             frames.ENDING: self._on_ending,
             **dict.fromkeys(frames.OF_MPI, self._mpi.on_frame),
         }
+        self.on.update((kind, agents.asked(self.on[kind])) for kind in ASKING)
         agents.attach(self._on_link_ended, self._on_frame)
 
     # --- agents
@@ -154,6 +156,10 @@ class JobController:
         status = control.unpack_record(ExitStatus, frame.payload)
         if not self._is_possible(frame.rank, status):
             raise meaningless(frame)
+        if status.error:
+            from mslaunch.launcher.messages.host_words import status_of
+
+            status = status_of(status, self.agents.local(node))
         self._stdin.rank_ended(frame.rank)
         self.post(events.Exited(frame.rank, node, status, self._loop.now()))
         table = self.state.table
@@ -203,7 +209,12 @@ class JobController:
         self.post(events.AgentEnding(node))
 
     def _send_stdin(self, rank: int, data: bytes) -> None:
-        self.agents.send(self.state.table.ranks[rank].node, frames.encode(frames.STDIN, rank, data))
+        """To all ranks goes one copy, and nothing more while it waits for one of them."""
+        node = self.state.table.ranks[rank].node
+        self.agents.send(node, frames.header(frames.STDIN, len(data), rank), data)
+        if self.agents.full(node):
+            self._stdin.hold()
+            self.agents.when_room(node, self._stdin.release)
 
     # --- MPI_Comm_spawn
 
@@ -211,7 +222,8 @@ class JobController:
         table = self.state.table
         return RunningJob(
             table.hosts, table.names, table.running, table.in_mpi, table.ended, lambda: self.state.phase == ENDING,
-            self.agents.send, self.agents.pending, self.post, self._notify, self._add_agent, self._add_world,
+            self.agents.send, self.agents.full, self.agents.when_room, self.post, self._notify, self._add_agent,
+            self._add_world,
         )  # fmt: skip
 
     def _spawner(self, job: RunningJob) -> Spawner:

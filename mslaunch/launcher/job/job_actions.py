@@ -1,6 +1,7 @@
 """Carries out the actions that the state of a job returns: frames to agents, timers, and texts for the user.
 
-Back-pressure is here too: while the terminal does not keep up, agents pause what their ranks print.
+Back-pressure is here too: while the terminal does not keep up, agents pause what their ranks print; while a host takes
+nothing, those that ask for more to be sent there wait.
 """
 
 from __future__ import annotations
@@ -8,25 +9,161 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial, signal
+from mslaunch.launcher.agents.connection import MOST
 from mslaunch.launcher.job import events
 from mslaunch.protocol import frames
 from mslaunch.runtime.fd_writer import HIGH, LOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, Protocol
 
-    from mslaunch.launcher.agents.connection import JobAgents
+    from mslaunch.datamodel.node_plan import NodePlan
+    from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.stack_collector import StackCollector
-    from mslaunch.launcher.job.startup import Startup
     from mslaunch.launcher.mpi.mpi_frames import MpiFrames
     from mslaunch.launcher.stdio.output import Output
     from mslaunch.launcher.stdio.stdin import Stdin
     from mslaunch.launcher.stdio.terminal import Console
+    from mslaunch.protocol import control
     from mslaunch.runtime.loop import Loop, Timer
 
+    class Starts(Protocol):
+        """What is used here of a `Startup`, which uses `JobAgents`."""
+
+        plans: list[NodePlan]
+
+        def give_up(self) -> None:
+            """A node has not answered in time."""
+
+        def serve(self, nodes: Sequence[int]) -> None:
+            """Start the services that ranks need."""
+
+        def time_service(self) -> None:
+            """A service is about to start."""
+
+        def start(self, step: int) -> None:
+            """Send all agents their plans."""
+
+        def await_port(self, action: events.AwaitPort) -> None:
+            """Ask an agent for the port of a rank."""
+
+
 _LATE, _PIECE = 1 << 25, 64  # bytes; what buffers of a fast and long line hold, and what each frame costs besides
+
+
+class JobAgents:
+    """The agents of a running job by the number of their node; nodes of spawned ranks are added later."""
+
+    def __init__(self, connections: Iterable[AgentConnection], suspend: Callable[[], None] = lambda: None) -> None:
+        """`connections` in the order of the job's nodes; `suspend`: see `OpenLinks`."""
+        self.suspend = suspend
+        self._by_node = dict(enumerate(connections))
+        self._on_end: Callable[[int, LinkError | None], None]
+        self._on_frame: Callable[[int, frames.Frame], None]
+        self._asking: AgentConnection | None = None
+        self._ending = False
+        self.paused = False
+
+    def attach(
+        self, on_end: Callable[[int, LinkError | None], None], on_frame: Callable[[int, frames.Frame], None]
+    ) -> None:
+        """Own all of them, those that are added later included; both get the number of the node first."""
+        self._on_end, self._on_frame = on_end, on_frame
+        for node in self._by_node:
+            self._attach(node)
+
+    def _attach(self, node: int) -> None:
+        self._by_node[node].attach(partial(self._on_end, node), partial(self._on_frame, node))
+
+    def add(self, node: int, connection: AgentConnection) -> None:
+        """One more."""
+        self._by_node[node] = connection
+        self._attach(node)
+        if self.paused:
+            self.send(node, frames.encode(frames.PAUSE))
+
+    @property
+    def hellos(self) -> dict[int, control.Hello]:
+        """What each said when it started."""
+        return {node: connection.hello for node, connection in self._by_node.items() if connection.hello}
+
+    def host(self, node: int) -> str:
+        """The name of a node."""
+        return self._by_node[node].node.name
+
+    def local(self, node: int) -> bool:
+        """Whether the agent of a node is a child of ours."""
+        return self._by_node[node].node.local
+
+    def crashed(self, node: int) -> bool:
+        """The agent of a node sent a traceback of its own."""
+        return self._by_node[node].crashed
+
+    def terminated(self, node: int) -> None:
+        """The agent of a node ends in order, and leaves nothing behind."""
+        self._by_node[node].terminated = True
+
+    def send(self, node: int, *pieces: bytes) -> None:
+        """One frame to the agent of a node, perhaps in pieces.
+
+        If more than enough is on its way there, whoever asks for this waits until there is room; while the job is
+        being ended nobody does, and the frame is dropped.
+        """
+        connection = self._by_node[node]
+        if self._asking and connection.pending > MOST:
+            if self._ending:
+                return
+            from mslaunch.launcher.agents.link_room import hold
+
+            hold(self._asking, connection)
+        connection.send(*pieces)
+
+    def full(self, node: int) -> bool:
+        """More is on its way to the agent of a node than may be."""
+        return self._by_node[node].pending > MOST
+
+    def when_room(self, node: int, call: Callable[[], None]) -> None:
+        """Call back once, when a node has room again or was lost."""
+        from mslaunch.launcher.agents.link_room import when_room
+
+        when_room(self._by_node[node], call)
+
+    def asked(self, on: Callable[[int, frames.Frame], None]) -> Callable[[int, frames.Frame], None]:
+        """`on`, a handler of frames that ask: what is sent meanwhile is sent for the node that asks."""
+
+        def handle(node: int, frame: frames.Frame) -> None:
+            self._asking = self._by_node[node]
+            try:
+                on(node, frame)
+            finally:
+                self._asking = None
+
+        return handle
+
+    def end(self) -> None:
+        """The job is being ended: no node waits for another one any more, whose own end would not be seen."""
+        self._ending = True
+        for connection in self._by_node.values():
+            if connection.behind:
+                from mslaunch.launcher.agents.link_room import wait_for_itself
+
+                wait_for_itself(connection)
+
+    def send_all(self, frame: bytes) -> None:
+        """One frame to every agent."""
+        for connection in self._by_node.values():
+            connection.send(frame)
+
+    def pause(self, on: bool) -> None:
+        """Let all ranks wait that print, or let them go on.
+
+        What is under way at a PAUSE still comes: on each link at most `writer.HIGH` and what its buffers hold.
+        """
+        if on != self.paused:
+            self.paused = on
+            self.send_all(frames.encode(frames.PAUSE if on else frames.RESUME))
 
 
 class BackPressure:
@@ -74,7 +211,7 @@ class JobParts(NamedTuple):
     loop: Loop
     agents: JobAgents
     state: JobState
-    startup: Startup
+    startup: Starts
     mpi: MpiFrames
     stdin: Stdin
     output: Output
@@ -161,6 +298,7 @@ class JobActions:
         parts.stdin.resume()
 
     def _end(self, action: events.End) -> None:
+        self._parts.agents.end()
         grace = 0.0 if action.now else self._parts.state.grace
         self._send_all(action.nodes, frames.encode(frames.END, payload=f"{grace:g}".encode()))
         self._parts.stdin.stop()

@@ -34,14 +34,13 @@ from mslaunch.protocol.store_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: bytes of values and names, compressed, that a job may hold, or for each of its ranks if that is more; every node has
 #: the share of its ranks
 HELD, HELD_EACH = 1 << 25, 1 << 17
 NAMES_EACH = 256  #: names for each rank of a node; each process set of Horovod has some
 _ENTRY = 200  # bytes that a name costs besides
-_PENDING = 1 << 25  # bytes on their way to an agent beyond which nothing more is taken
 _INTERFACE = 15  # characters of its name: IFNAMSIZ, netdevice(7)
 
 
@@ -53,19 +52,10 @@ class _Entry(NamedTuple):
 class SharedStore:
     """The store of one attempt; a new attempt has a new one."""
 
-    def __init__(
-        self,
-        scopes: Mapping[str, Sequence[int]],
-        send: Callable[[int, bytes], None],
-        pending: Callable[[int], int],
-    ) -> None:
-        """`scopes`: for each scope that is known before, the node of each of its numbers.
-
-        `send(node, frame)`; `pending(node)` are bytes on their way there.
-        """
+    def __init__(self, scopes: Mapping[str, Sequence[int]], send: Callable[[int, bytes], None]) -> None:
+        """`scopes`: for each scope that is known before, the node of each of its numbers.  `send(node, frame)`."""
         self._scopes = scopes
         self._send = send
-        self._pending = pending
         nodes = {node for members in scopes.values() for node in members}
         self._tokens = {node: os.urandom(16).hex() for node in sorted(nodes)}
         self.places: dict[int, NodeStore] = {}  #: by node, of those that have answered
@@ -83,7 +73,7 @@ class SharedStore:
     def begin(self, address: str) -> None:
         """Have it served on all nodes; `address` is one of rank 0's host."""
         for node, token in self._tokens.items():
-            self._tell(node, StoreMessage(SERVE, 0, token, address.encode("ascii")))
+            self._tell([node], StoreMessage(SERVE, 0, token, address.encode("ascii")))
 
     def on_frame(self, node: int, frame: frames.Frame) -> None:
         """WRITE.  Raises `WireError` for what no agent of ours sends."""
@@ -100,7 +90,7 @@ class SharedStore:
             self.places[node] = NodeStore(message.number, self._tokens[node], message.name)
         else:
             applied = self._apply(node, message)
-            self._tell(node, StoreMessage(DONE if applied else REFUSED, message.number))
+            self._tell([node], StoreMessage(DONE if applied else REFUSED, message.number))
 
     def _apply(self, node: int, message: StoreMessage) -> bool:
         if not self._owns(node, message.name):
@@ -120,8 +110,7 @@ class SharedStore:
         return number.isdigit() and len(number) < 10 and int(number) < len(members) and members[int(number)] == node
 
     def _put(self, node: int, name: str, value: bytes) -> bool:
-        others = [other for other in self._tokens if other != node]
-        if len(value) > COMPRESSED_SIZE or any(self._pending(other) > _PENDING for other in others):
+        if len(value) > COMPRESSED_SIZE:
             return False
         before, new = self._names.get(name), _Entry(node, len(value) + len(name) + _ENTRY)
         quota = self._quotas[node]
@@ -132,8 +121,7 @@ class SharedStore:
                 quota.take(node, before.size)
             return False
         self._names[name] = new
-        for other in others:
-            self._tell(other, StoreMessage(VALUE, 0, name, value))
+        self._tell([other for other in self._tokens if other != node], StoreMessage(VALUE, 0, name, value))
         return True
 
     def _finish(self, name: str) -> None:
@@ -153,8 +141,9 @@ class SharedStore:
             entry = self._names.pop(name, None)
             if entry:
                 self._quotas[entry.node].give(entry.node, entry.size)
-                for node in self._tokens:
-                    self._tell(node, StoreMessage(GONE, 0, name))
+                self._tell(self._tokens, StoreMessage(GONE, 0, name))
 
-    def _tell(self, node: int, message: StoreMessage) -> None:
-        self._send(node, frames.encode(frames.KEYS, payload=message.pack()))
+    def _tell(self, nodes: Iterable[int], message: StoreMessage) -> None:
+        frame = frames.encode(frames.KEYS, payload=message.pack())  # one for all of them
+        for node in nodes:
+            self._send(node, frame)

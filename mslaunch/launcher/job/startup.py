@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.node_plan import NodePlan
-    from mslaunch.launcher.agents.connection import JobAgents
+    from mslaunch.launcher.job.job_actions import JobAgents
     from mslaunch.launcher.job.rank_table import ServiceTable
     from mslaunch.launcher.job.shared_store import SharedStore
     from mslaunch.launcher.stdio.terminal import Console
@@ -108,7 +108,7 @@ class Startup:
         self._rendezvous.reserved(node, control.unpack_record(control.Reserved, frame.payload))
 
     def _on_reached(self, node: int, frame: frames.Frame) -> None:
-        self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload).addresses)
+        self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload))
 
     def _on_fits(self, node: int, frame: frames.Frame) -> None:
         head, _, devices = frame.payload.partition(b"\n")
@@ -137,7 +137,7 @@ class Startup:
         elif self._make.scopes:
             from mslaunch.launcher.job.shared_store import SharedStore
 
-            self._store = SharedStore(self._make.scopes, self._agents.send, self._agents.pending)
+            self._store = SharedStore(self._make.scopes, self._agents.send)
             self._store.begin(self._endpoint[0].address)
         else:
             self._prepared(*self._endpoint)

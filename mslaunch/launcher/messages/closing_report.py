@@ -12,7 +12,7 @@ from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.errors import EXIT_TIMEOUT, LaunchError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
-from mslaunch.launcher.messages.failure_text import ending
+from mslaunch.launcher.messages.failure_text import OURS, ending, of_rank
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _TRACEBACK = "Traceback (most recent call last):"
 _LONGEST = 120  #: characters of an exception in a headline
 _WAYS = 3  #: at most so many different ends of a restarted rank are listed
 _MOST_RESTARTS = 8  #: lines about attempts, and about restarts of ranks
-_OURS = ("not started again: ", "not reached again: ")  # lines that are not quoted from a rank
 _REASONS = {"ended": "ended by mslaunch", "lost": "lost with their host", "not started": "not started"}
 
 
@@ -41,7 +40,7 @@ def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]])
     """
     if failure.rank is None:
         return failure
-    lines = list(map(printable, tail(failure.rank, _SEARCHED)))
+    lines = [of_rank(printable(line)) for line in tail(failure.rank, _SEARCHED)]
     details = [line for line in failure.detail if not any(line in other for other in lines)]  # MPI_Abort says it twice
     what = failure.what
     if failure.code == 1 and what.endswith(" ended with exit code 1"):
@@ -89,7 +88,7 @@ def outcome_text(outcome: Outcome, log: str | None = None) -> str:
         return "\n".join([f"mslaunch: all ranks succeeded{ended}", *again]) + "\n" if again else ""
     lines = [f"mslaunch: {_what(failure)}{ended}"]
     quotes = failure.rank is not None
-    lines += [f"  {'| ' if quotes and not line.startswith(_OURS) else ''}{line}" for line in failure.detail]
+    lines += [f"  {'| ' if quotes and not line.startswith(OURS) else ''}{line}" for line in failure.detail]
     lines += [f"  log: {log}"] if log else []
     return "\n".join([*lines, *_others(outcome, failure.rank), *again]) + "\n"
 

@@ -2,7 +2,8 @@
 
 A program whose main function is wrapped with torch's `record` writes its exception to TORCHELASTIC_ERROR_FILE
 (torch/distributed/elastic/multiprocessing/errors).  As torchrun does, the file of the rank that failed first is copied
-to the one that this variable names for us, with the exit code of the rank.  The file may hold anything.
+to the one that this variable names for us, with the exit code of the rank.  The file may hold anything, and a rank may
+have put a FIFO or a link in its place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.system_files import head_of
+from mslaunch.launcher.messages.failure_text import of_rank
 
 if TYPE_CHECKING:
     from typing import Any
@@ -34,7 +37,7 @@ def with_error_file(outcome: Outcome, logs: RankLogs | None, caller: Caller) -> 
     _pass_on(found, failure.code, caller)
     message = found.get("message")
     text = message.get("message") if isinstance(message, dict) else message
-    lines = str(text or "").strip().splitlines()[:_LINES]
+    lines = map(of_rank, str(text or "").strip().splitlines()[:_LINES])
     return outcome._replace(
         failure=failure._replace(detail=(*failure.detail, *lines, f"its traceback: {os.path.join(folder, NAME)}"))
     )
@@ -44,9 +47,8 @@ def _read(path: str) -> dict[str, Any] | None:
     import json
 
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            found = json.loads(file.read(_MOST))
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(head_of(path, _MOST, flags=os.O_NOFOLLOW).decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -54,13 +56,16 @@ def _read(path: str) -> dict[str, Any] | None:
 def _pass_on(found: dict[str, Any], code: int, caller: Caller) -> None:
     import json
 
+    from mslaunch.launcher.stdio.own_files import create_own
+
     path = caller.environ.get(VARIABLE)
     if not path:
         return
     if isinstance(found.get("message"), dict):
         found["message"]["errorCode"] = code
     try:
-        with open(os.path.join(caller.cwd, path), "w", encoding="utf-8") as file:
-            json.dump(found, file)
-    except OSError:  # whoever wants it sees that there is none
+        text = json.dumps(found).encode()
+        with open(create_own(os.path.join(caller.cwd, path)), "wb") as file:
+            file.write(text)
+    except (OSError, RecursionError):  # whoever wants it sees that there is none
         pass

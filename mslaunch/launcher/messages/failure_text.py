@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Details = tuple[str, ...]
 
 _MOST_ERRORS = 8  #: different errors of hosts that are listed below the first
+_MOST_WORDS, _LONGEST = 20, 400  # lines of a rank's last words, and their characters
+OURS = ("not started again: ", "not reached again: ")  #: lines among the details of a rank that it has not said
 _SAYS_NOTHING = ("", "abort")  # messages of MPI_Abort that libraries pass if they have none
 _WHO_WAITS = {"others": "the others would wait", "parent": "those who spawned it wait", "mpi": "others wait in MPI"}
 _IN_MPI = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
@@ -41,6 +43,16 @@ def failure_of(cause: JobFailure, names: RankNames, hosts: Sequence[str]) -> Fai
         return _not_started(cause, hosts)
     what, details = _OTHERS[cause.kind](facts)
     return Failure(what, host, cause.rank, cause.code, details)
+
+
+def of_rank(line: str) -> str:
+    """A line of a rank, which never begins as one of `OURS` does."""
+    return f" {line}" if line.startswith(OURS) else line
+
+
+def _words(text: str) -> Details:
+    """Lines that a rank, or its host, has said."""
+    return tuple(of_rank(line[:_LONGEST]) for line in printable(text).splitlines()[:_MOST_WORDS])
 
 
 # --- of one rank: predicates, which follow its name
@@ -62,11 +74,11 @@ def _missing(facts: Facts) -> tuple[str, Details]:
 
 def _aborted(facts: Facts) -> tuple[str, Details]:
     text = facts["text"]
-    return f" called MPI_Abort with code {facts['mpi_code']}", () if text in _SAYS_NOTHING else tuple(text.splitlines())
+    return f" called MPI_Abort with code {facts['mpi_code']}", () if text in _SAYS_NOTHING else _words(text)
 
 
 def _protocol(facts: Facts) -> tuple[str, Details]:
-    return " does not keep to the protocol of MPI's start-up", (facts["text"],)
+    return " does not keep to the protocol of MPI's start-up", _words(facts["text"])
 
 
 def _singleton(facts: Facts) -> tuple[str, Details]:

@@ -11,6 +11,7 @@ import sys
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.monitoring.event_texts import json_text
 from mslaunch.launcher.stdio.own_files import create_own
 from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS, OutputFd
 
@@ -27,6 +28,11 @@ _KEEPER = """
 import os, select, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
+try:
+    with open("/proc/self/comm", "w") as name:
+        name.write("mslaunch-events")
+except OSError:
+    pass
 said = b""
 while True:
     got = os.read(0, 65536)
@@ -74,7 +80,7 @@ class EventFile:
         import json
 
         event = {**json.loads(last), "seconds": "@seconds@", "time": "@time@"}
-        self._start_keeper(f"{began} {json.dumps(event, ensure_ascii=False)}\n".encode())
+        self._start_keeper(f"{began} {json_text(event)}\n".encode())
 
     def _start_keeper(self, message: bytes) -> None:
         import subprocess

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  #: of events and of run.json; a change that readers must know of raises it
 BLANK = "…"
+_DELETE = "\x7f"  # which json leaves as it is
 #: fields that are sentences; others are names, times and words with a meaning of their own
 _TEXTS = frozenset(("text", "changed", "report"))
 _SHORT = 4  # a value of fewer characters, such as 1 or yes, is no secret, and would blank half of a text
@@ -33,15 +34,19 @@ def time_text(seconds: float) -> str:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that can be written as UTF-8: names that are no UTF-8 (PEP 383) are escaped."""
+    """JSON as UTF-8 in which nothing acts on a terminal: what is not printable is escaped, as are bytes of PEP 383."""
     import json
 
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, indent=indent)
-    return text
+    if text.isascii() and _DELETE not in text:
+        return text
+    odd = (char for char in set(text) if not char.isprintable() and char != "\n")
+    return text.translate({ord(char): _escaped(char) for char in odd})
+
+
+def _escaped(char: str) -> str:
+    data = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at]:02x}{data[at + 1]:02x}" for at in range(0, len(data), 2))
 
 
 class SecretValues:

@@ -14,12 +14,21 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.mpi.name_service import NameService
 from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.protocol import frames
-from mslaunch.protocol.mpi import Answer, Gathering, Question, Released, pack_with_blobs, unpack_with_blobs
+from mslaunch.protocol.mpi import (
+    Answer,
+    Gathering,
+    Question,
+    Released,
+    pack_with_blobs,
+    pieces_with_blobs,
+    unpack_with_blobs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    Send = Callable[[int, bytes], None]
+    Send = Callable[..., None]  # node, and a frame in pieces
+    WhenRoom = Callable[[int, Callable[[], None]], None]
     Spawn = Callable[[int, Question, Callable[[Answer], None]], None]
 
 
@@ -31,7 +40,6 @@ _ENTRY, _MEMBER = 500, 100  # bytes that a part, and the name of a member, take 
 _DIGITS = 10  # of the rank of a member
 #: questions of a node that wait for another one.  Each of its ranks, or of their threads, waits for one at a time
 _ROUTED, _ROUTED_SIZE = 1 << 14, 1 << 22
-_UNREAD = 1 << 24  # bytes of answers that a node may leave unread and go on asking
 
 
 class _Routed(NamedTuple):
@@ -49,18 +57,18 @@ class Collectives:
     def __init__(
         self,
         send: Send,
-        pending: Callable[[int], int],
+        full: Callable[[int], bool],
+        when_room: WhenRoom,
         spawn: Spawn,
         stranded: Callable[[str, int], None],
         too_large: Callable[[int], None],
     ) -> None:
-        """`send(node, frame)`; `pending(node)` bytes are on their way; `spawn(node, question, done)` starts a world.
+        """`spawn(node, question, done)` starts a world.  `send`, `full` and `when_room`: those of `JobAgents`.
 
         `stranded(world, rank)`: others wait in a collective for a rank that has ended.  `too_large(bytes)`: ranks
         exchange more than this.
         """
         self._send = send
-        self._pending = pending
         self._spawn = spawn
         self._stranded = stranded
         self._too_large = too_large
@@ -71,10 +79,9 @@ class Collectives:
         self._wanted: dict[tuple[str, tuple[str, ...]], set[int]] = {}  # the nodes of each of these
         self._open_quota = NodeQuota(_OPEN, _OPEN_SIZE)
         self._held = 0  # bytes of all open collectives
-        self._names = NameService(self._answer)
+        self._names = NameService(self._answer, full, when_room)
         self._routed: dict[int, _Routed] = {}  # by our numbers
         self._route_quota = NodeQuota(_ROUTED, _ROUTED_SIZE)
-        self._unread: dict[int, int] = {}  # node -> bytes of answers since nothing was on its way there
         self._number = 0
 
     def add_world(self, name: str, nodes: Sequence[int]) -> None:
@@ -124,8 +131,9 @@ class Collectives:
 
     def _release(self, part: Gathering, parts: Mapping[int, bytes]) -> None:
         nodes = sorted(parts)
-        whole = pack_with_blobs(Released(part.op, part.members, tuple(parts[node] for node in nodes)))
-        frame = frames.encode(frames.RELEASE, payload=whole)  # one for all of them
+        pieces = pieces_with_blobs(Released(part.op, part.members, tuple(parts[node] for node in nodes)))
+        head = frames.header(frames.RELEASE, sum(map(len, pieces)))
+        frame = b"".join((head, *pieces))  # one for all of them
         for node in nodes:
             self._send(node, frame)
 
@@ -171,8 +179,6 @@ class Collectives:
 
     def asked(self, node: int, payload: bytes) -> None:
         """ASK of a node."""
-        if min(self._unread.get(node, 0), self._pending(node)) > _UNREAD:
-            raise WireError("it asks, and does not read the answers")
         question = unpack_with_blobs(Question, payload)
         if question.what != "modex":
             self._check_member(node, question)
@@ -203,12 +209,12 @@ class Collectives:
         self._answer(routed.node, answer._replace(number=routed.number))
 
     def _answer(self, node: int, answer: Answer) -> None:
-        payload = pack_with_blobs(answer)
-        if len(payload) > frames.DOWN[frames.ANSWER]:
-            payload = pack_with_blobs(Answer(answer.number, "large:more than a frame may hold"))
-        before = self._unread.get(node, 0) if self._pending(node) else 0
-        self._unread[node] = before + len(payload) + _ENTRY
-        self._send(node, frames.encode(frames.ANSWER, payload=payload))
+        pieces = pieces_with_blobs(answer)
+        size = sum(map(len, pieces))
+        if size > frames.DOWN[frames.ANSWER]:
+            pieces = pieces_with_blobs(Answer(answer.number, "large:more than a frame may hold"))
+            size = sum(map(len, pieces))
+        self._send(node, frames.header(frames.ANSWER, size), *pieces)
 
     def _route(self, node: int, question: Question) -> None:
         """Send it on to the node of the rank that it is about."""

@@ -96,8 +96,9 @@ class RunningJob(NamedTuple):
     in_mpi: Callable[[int], bool]  # whether a rank runs, and is between MPI_Init and MPI_Finalize
     ended: Callable[[], Sequence[int]]  # the ranks that have ended
     ending: Callable[[], bool]
-    send: Callable[[int, bytes], None]  # node, frame
-    pending: Callable[[int], int]  # bytes on their way to a node
+    send: Callable[..., None]  # node, and a frame in pieces
+    full: Callable[[int], bool]  # whether too much is on its way to a node
+    when_room: Callable[[int, Callable[[], None]], None]  # calls back when that is over
     post: Callable[[Any], None]  # an event
     notify: Callable[[str, Mapping[str, Any]], None]  # kind and facts, for the user
     add_agent: Callable[[AgentConnection], int]  # one more node; returns its number
@@ -170,7 +171,12 @@ class MpiFrames:
             from mslaunch.launcher.mpi.collectives import Collectives
 
             self._collectives = Collectives(
-                self._job.send, self._job.pending, self._spawn, self._on_stranded, self._on_too_large
+                self._job.send,
+                self._job.full,
+                self._job.when_room,
+                self._spawn,
+                self._on_stranded,
+                self._on_too_large,
             )
             for world in self._worlds.values():
                 self._add_to(self._collectives, world)
@@ -214,18 +220,21 @@ class MpiFrames:
         self._job.send(node, frames.encode(frames.PART, payload=pack_part(sources)))
 
     def _on_abort(self, node: int, frame: frames.Frame) -> None:
+        from mslaunch.launcher.messages.host_words import named
         from mslaunch.protocol.mpi import Abort
 
         abort = unpack_record(Abort, frame.payload)
         if abs(abort.code) >> 32:
             raise WireError("it sent an abort with a code that no program can give")
-        self._job.post(Aborted(frame.rank, *abort))
+        self._job.post(Aborted(frame.rank, *abort._replace(user=named(abort.user))))
 
     def _on_singleton(self, node: int, frame: frames.Frame) -> None:
         from mslaunch.frameworks.horovod import HOROVOD
+        from mslaunch.launcher.messages.host_words import named
         from mslaunch.protocol.mpi import Alone
 
         alone = unpack_record(Alone, frame.payload)
+        alone = alone._replace(library=named(alone.library), family=named(alone.family), offered=named(alone.offered))
         if alone.certain:
             event = CameAlone(frame.rank, alone.library, alone.family, alone.offered)
             if alone.family == HOROVOD.name:

@@ -42,9 +42,17 @@ class _Name(NamedTuple):
 class NameService:
     """The names of one job.  Methods raise KeyError and ValueError for malformed questions."""
 
-    def __init__(self, answer: Callable[[int, Answer], None]) -> None:
-        """`answer(node, answer)` sends one."""
+    def __init__(
+        self,
+        answer: Callable[[int, Answer], None],
+        full: Callable[[int], bool],
+        when_room: Callable[[int, Callable[[], None]], None],
+    ) -> None:
+        """`answer(node, answer)` sends one; `full` and `when_room`: those of `JobAgents`."""
         self._answer = answer
+        self._full = full
+        self._when_room = when_room
+        self._late: set[int] = set()  # nodes whose lookups wait for room
         self._names: dict[tuple[str, str], _Name] = {}
         self._size = 0
         self._waiting: list[_Lookup] = []
@@ -68,10 +76,24 @@ class NameService:
             self._names.update(new)
             self._size += size
             self._answer(node, Answer(question.number))
-            waiting, self._waiting = self._waiting, []
-            for waits in waiting:
+            self._answer_waiting()
+
+    def _answer_waiting(self) -> None:
+        """Answer those that can be; one name may be the answer to a thousand lookups."""
+        waiting, self._waiting = self._waiting, []
+        for waits in waiting:
+            if self._full(waits.node):
+                self._waiting.append(waits)
+                if waits.node not in self._late:
+                    self._late.add(waits.node)
+                    self._when_room(waits.node, lambda node=waits.node: self._has_room(node))  # type: ignore[misc]
+            else:
                 self._quota.give(waits.node, waits.size)
                 self.lookup(*waits)
+
+    def _has_room(self, node: int) -> None:
+        self._late.discard(node)
+        self._answer_waiting()
 
     def lookup(self, node: int, question: Question) -> None:
         """Answer with those of the names that are published; a question that waits, when all are."""

@@ -11,6 +11,7 @@ from mslaunch.errors import AllocationError, LaunchError, WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job_failure import JobFailure
+from mslaunch.launcher.messages.host_words import named
 from mslaunch.launcher.mpi.mpi_frames import Impossible
 from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.launcher.mpi.spawn_policy import SpawnPolicy
@@ -39,7 +40,6 @@ _MOST = 0x7FFF  # worlds: Open MPI 5 has 15 bits for their number (`node_plans.m
 #: spawns of a node that wait, and their bytes.  A rank, or one of its threads, waits for one at a time
 _WAITING, _WAITING_SIZE = 256, 1 << 23
 _TOLD = 16  # failed spawns of a node that the user is told of
-_TEXT = 300  # characters that one of these texts takes from what an agent has sent
 
 _BARRED = "no rank that has called MPI_Init runs on the launching host"
 
@@ -142,10 +142,10 @@ class Spawner:
             facts = {
                 "rank": asked.who,
                 "ranks": sum(command.maxprocs for command in asked.commands),
-                "program": asked.commands[0].argv[0][:_TEXT],
+                "program": named(asked.commands[0].argv[0]),
                 "more": len(asked.commands) > 1,
-                "error": why[:_TEXT],
-                "todo": error.todo.rpartition("\n")[2][:_TEXT],
+                "error": named(why),
+                "todo": named(error.todo.rpartition("\n")[2]),
             }
             names = self._job.names
             if _keeps_others_waiting(asked) and names.size(names.of(asked.who)[0]) > 1:

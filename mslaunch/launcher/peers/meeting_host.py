@@ -82,7 +82,7 @@ class MeetingHost:
         self._last_call_timer: Timer | None = None
         loop = meeting.context.loop
         self._callers = ProvedCallers(
-            loop, meeting.token, sock, self._admit, lambda caller: meeting.place, self._refused
+            loop, lambda name: meeting.token, sock, self._admit, lambda caller: meeting.place, self._refused
         )
 
     def first(self) -> Part:

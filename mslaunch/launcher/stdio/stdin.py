@@ -1,7 +1,8 @@
 """Standard input: what the launcher reads goes to rank 0, to another rank, to all, or to none.
 
-At most `WINDOW` bytes are on their way to a rank that has not read them; then the launcher stops reading.  A terminal
-is read only while the launcher is in its foreground; otherwise the kernel would stop the launcher (SIGTTIN).
+At most `WINDOW` bytes are on their way to a rank that has not read them; then the launcher stops reading, as it does
+while too much is on its way to a host.  A terminal is read only while the launcher is in its foreground; otherwise the
+kernel would stop the launcher (SIGTTIN).
 """
 
 from __future__ import annotations
@@ -34,11 +35,21 @@ class Stdin:
         self.waits = False  #: some of them have not been started
         self._ended = not targets
         self._reading = False
+        self._held = 0  # hosts that have no room for more, once for each rank there
+
+    def hold(self) -> None:
+        """Read nothing more, until `release` was called as many times as this."""
+        self._held += 1
+
+    def release(self) -> None:
+        """A host has room again."""
+        self._held -= 1
+        self.resume()
 
     def resume(self) -> None:
         """Read if a rank has room and the terminal permits it.  First called when ranks are about to run."""
         want = (
-            not (self._ended or self.waits)
+            not (self._ended or self.waits or self._held)
             and max(self._unread.values(), default=WINDOW) < WINDOW
             and self._in_foreground()
         )

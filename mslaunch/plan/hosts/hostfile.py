@@ -44,6 +44,7 @@ _NAME = _LETTERS | frozenset("._-")
 _USER = _NAME | frozenset("+$\\")
 _WORD = _LETTERS | frozenset("_-")
 _RANGED = _NAME | frozenset("[],")
+_LONGEST = 253  # characters of a name (RFC 1035, 2.3.4)
 _EXAMPLE = {"slots": "4", "max_slots": "8", "username": "joe", "port": "2222"}
 _ONE_A_LINE = "name a host like node1, one on a line of a hostfile, with commas in -H"
 _ONLY_OPTION = ("only -H takes {}", "write the name of the host, or give -H {} together with this hostfile")
@@ -251,6 +252,16 @@ def _address(text: str) -> tuple[str, str | None]:
     return address, count
 
 
+def is_host_name(text: str) -> bool:
+    """Whether a text can be the name or address of one host; no program takes it for an option (RFC 1123, 2.1)."""
+    if ":" in text:
+        try:
+            return _address(text) == (text, None)
+        except LaunchError:
+            return False
+    return 0 < len(text) <= _LONGEST and _NAME.issuperset(text) and text[0] not in "-."
+
+
 def _check_name(name: str) -> None:
     ranged = "[" in name or "]" in name
     if not name:
@@ -262,8 +273,8 @@ def _check_name(name: str) -> None:
         raise _bad(f"a host name cannot hold {quoted(odd)}", _ONE_A_LINE)
     if name[0] in "-.":
         raise _bad(f"a host name cannot begin with {name[0]}", "write it like node1")
-    if len(name) > 253 and not ranged:
-        raise _bad("a host name has at most 253 characters", "write a shorter name")
+    if len(name) > _LONGEST and not ranged:
+        raise _bad(f"a host name has at most {_LONGEST} characters", "write a shorter name")
 
 
 def _expand(host: str) -> list[str]:

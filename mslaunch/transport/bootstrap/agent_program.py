@@ -77,7 +77,7 @@ def table_of(names: Iterable[str], entry: str, compiled: bool) -> bytes:
 
 def part(name: str) -> dict[str, str]:
     """The sources of a part by the names of its modules, "" for packages; raises KeyError if there is no such part."""
-    return {module: _source(module)[1] for module in PARTS[name]}
+    return {module: source_of(module)[1] for module in PARTS[name]}
 
 
 def pack_part(sources: Mapping[str, str]) -> bytes:
@@ -101,14 +101,15 @@ def _file(name: str) -> tuple[bool, str]:
     return package, os.path.join(base, "__init__.py") if package else base + ".py"
 
 
-def _source(name: str) -> tuple[bool, str]:
+def source_of(name: str) -> tuple[bool, str]:
+    """Whether a module is a package, and its source as it travels."""
     package, path = _file(name)
     with open(path, encoding="utf-8") as file:
         return package, bare(file.read())
 
 
 def _module(name: str, compiled: bool) -> tuple[bool, CodeType | str]:
-    package, source = _source(name)
+    package, source = source_of(name)
     if package or not compiled:
         return package, source
     code = compile(source, "<mslaunch>/" + name, "exec", dont_inherit=True, optimize=2)

@@ -47,6 +47,7 @@ CORE = (
     "mslaunch.host.system_files",
     "mslaunch.host.usable_cpus",
     "mslaunch.protocol",
+    "mslaunch.protocol.address_proof",
     "mslaunch.protocol.codec",
     "mslaunch.protocol.control",
     "mslaunch.protocol.frames",
@@ -194,6 +195,7 @@ PARTS = {
         "mslaunch.host.listeners",
     ),
     "agent.stack_traces": (
+        "mslaunch.agent.ranks.trusted_path",
         "mslaunch.agent.stack_traces",
     ),
     "host.connection_owners": (

@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mslaunch.errors import LinkError
+from mslaunch.transport.base import OwnSshError
 from mslaunch.transport.ssh.config.algorithms import rsa_bits
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig
 from mslaunch.transport.ssh.deadline import Arm, Deadline
 from mslaunch.transport.ssh.paramiko_transport import AuthSession, Reply
-from mslaunch.transport.ssh.user_keys import Identity, Keyring, candidates, default_files, usable_algorithms
+from mslaunch.transport.ssh.user_keys import (
+    USUAL_IN_HARDWARE,
+    Identity,
+    Keyring,
+    candidates,
+    default_files,
+    is_in_hardware,
+    usable_algorithms,
+)
 
 
 class Authentication(NamedTuple):
@@ -30,10 +38,11 @@ class Authentication(NamedTuple):
     ahead: Callable[[], None] | None = None  # sends what may follow a proof at once, to a host that allows it
 
 
-class LoginError(LinkError):
+class LoginError(OwnSshError):
     """A host does not let us in."""
 
     check = "login"  #: as --check names what has failed
+    master: HostConfig | None = None  #: `ssh_reason` counts only if the ssh program has an open connection to this host
 
 
 def authenticate(talk: AuthSession, login: Authentication) -> None:
@@ -42,7 +51,8 @@ def authenticate(talk: AuthSession, login: Authentication) -> None:
     tried: list[str] = []
     if not login.config.public_keys:
         what = "authentication: the SSH configuration forbids keys (PubkeyAuthentication, PreferredAuthentications)"
-        raise LoginError(what, login.config.where, f"mslaunch uses keys only. {WAY_OUT}")
+        refused = LoginError(what, login.config.where, f"mslaunch uses keys only. {WAY_OUT}")
+        raise _with_reason(refused, login, (*login.config.other_logins,))
     reply = talk.begin(wait=not login.ahead)
     if reply.kind != "gone":
         reply = _offer_all(talk, login, candidates(login.keyring, login.config, login.home), tried, troubles)
@@ -52,7 +62,22 @@ def authenticate(talk: AuthSession, login: Authentication) -> None:
         troubles += [file(path).trouble for path in (*named, *default_files(login.config, login.home))]
         troubles += [f"{path} is not there" for path in named if file(path).missing]
     facts = [f"tried {', '.join(tried)}" if tried else "there was no key to try", *filter(None, troubles)]
-    raise _refusal(login, reply, "\n".join(dict.fromkeys(facts)))
+    raise _with_reason(_refusal(login, reply, "\n".join(dict.fromkeys(facts))), login, reply.methods)
+
+
+def _with_reason(error: LoginError, login: Authentication, methods: Sequence[str]) -> LoginError:
+    """The error, and why the ssh program may be let in: a method or a key that only it has, or an open connection."""
+    config = login.config
+    found = [f"{key} is set" for name, key in config.other_logins.items() if name in methods]
+    if "publickey" in methods:
+        usual = [] if config.identity_files else [f"{login.home}/.ssh/id_{kind}" for kind in USUAL_IN_HARDWARE]
+        keys = [path for path in (*config.identity_files, *usual) if is_in_hardware(login.keyring.file(path).blob)]
+        found += [f"{path} is of a security key" for path in keys]
+        found += [] if config.hardware.lower() == "none" else [f"PKCS11Provider {config.hardware} is set"]
+    if not found and config.shares:
+        found, error.master = ["it has an open connection (ControlPath)"], config
+    error.ssh_reason = f"no key was accepted, and {found[0]}" if found else ""
+    return error
 
 
 def _offer_all(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from mslaunch.errors import LinkError
 from mslaunch.host.files import read_bytes
+from mslaunch.transport.base import OwnSshError
 from mslaunch.transport.ssh.config.algorithms import rsa_bits
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig
@@ -18,7 +18,7 @@ from mslaunch.transport.ssh.user_keys import plain_blob, unpack
 _KRL = b"SSHKRL\n\0"  # PROTOCOL.krl
 
 
-class HostKeyError(LinkError):
+class HostKeyError(OwnSshError):
     """The key of a host is refused."""
 
     check = "host key"  #: as --check names what has failed
@@ -46,7 +46,9 @@ def refuse_key(config: HostConfig, type_: str, blob: bytes) -> None:
         ) from error
     if data.startswith(_KRL):
         what = f"RevokedHostKeys {config.revoked} is a binary list (KRL), which mslaunch's own SSH cannot read"
-        raise HostKeyError(what, config.where, f"Name a file of public keys, one a line.\n{WAY_OUT}")
+        refused = HostKeyError(what, config.where, f"Name a file of public keys, one a line.\n{WAY_OUT}")
+        refused.ssh_reason = f"RevokedHostKeys {config.revoked} is a binary list"
+        raise refused
     if blob in _keys(data, config):
         todo = "Do not connect; ask the host's administrator."
         what = f"its host key {type_} {fingerprint(blob)} is revoked in {config.revoked} (RevokedHostKeys)"

@@ -53,6 +53,7 @@ class Verdict(NamedTuple):
 
     kind: str
     entry: KnownHostLine | None = None  # the line that decided it
+    authority: KnownHostLine | None = None  # a line with the authority that may have signed a certificate of the host
 
 
 def parse(text: str, source: str) -> list[KnownHostLine]:
@@ -145,14 +146,14 @@ class KnownHosts:
         for entry in marked:
             if entry.marker == "@revoked" and entry.blob == blob:
                 return Verdict(REVOKED, entry)
+        authority = next((entry for entry in marked if entry.marker == "@cert-authority"), None)
         exact = self._keys(names[:1])
         for entry in exact or self._keys(names[1:]):
             if entry.blob == blob:
                 return Verdict(KNOWN, entry)
         if exact:
-            return Verdict(CHANGED, next((entry for entry in exact if entry.type == type_), exact[0]))
-        authorities = [entry for entry in marked if entry.marker == "@cert-authority"]
-        return Verdict(AUTHORITY, authorities[0]) if authorities else Verdict(UNKNOWN)
+            return Verdict(CHANGED, next((entry for entry in exact if entry.type == type_), exact[0]), authority)
+        return Verdict(AUTHORITY, authority, authority) if authority else Verdict(UNKNOWN)
 
     def algorithms(self, names: Sequence[str]) -> list[str]:
         """Host key algorithms in the order of preference: those of known keys first, as ssh does."""
@@ -191,7 +192,10 @@ class HostKeyCheck:
             said = f"host key of {config.name} is not the one in {verdict.entry.where}"
             self._notice(f"{said} (StrictHostKeyChecking no)")
             return
-        raise _refusal(config, verdict, type_, blob)
+        error = _refusal(config, verdict, type_, blob)
+        if verdict.authority:
+            error.ssh_reason = f"a certificate authority is to vouch for the host key ({verdict.authority.where})"
+        raise error
 
     def _of(self, config: HostConfig) -> KnownHosts:
         paths = (*config.user_known_hosts, *config.global_known_hosts)

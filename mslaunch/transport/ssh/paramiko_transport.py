@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.tcp_and_proxy import SocketStream
 
 WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds the memory of an unread link
+#: bytes of a packet, as in OpenSSH (PACKET_MAX_SIZE in packet.c), and of the MAC behind it
+_PACKET, _MAC = 1 << 18, 64
+_GREETING = 1 << 16  # bytes of the version and of the lines before it: 8 lines of the length that OpenSSH allows
+_FAREWELL = 1000  # characters of the reason that a host gives for hanging up
 _SAID = b"SSH-2.0-paramiko_mslaunch\r\n"  # who we are (RFC 4253, 4.2)
 _ALIAS = "curve25519-sha256@libssh.org"  #: paramiko knows only this name of RFC 8731's
 #: keyword of ssh_config(5) -> where paramiko's options keep it, and what it has
@@ -83,6 +87,29 @@ def greet(stream: SocketStream) -> None:
 
 def _packetizer_class(paramiko: Any) -> Any:
     class Packets(paramiko.packet.Packetizer):  # type: ignore[misc]
+        def __init__(self, stream: SocketStream) -> None:
+            super().__init__(stream)
+            self._stream = stream
+            self._greeted = 0  # bytes
+
+        def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+            """Read `n` bytes, most of which the host has announced: refuse more than a packet may have."""
+            if n > _PACKET + _MAC:
+                raise self._refusal(f"it announced an SSH packet of more than {_PACKET >> 10} KiB")
+            return bytes(super().read_all(n, check_rekey))
+
+        def _read_timeout(self, timeout: float) -> bytes:
+            """Read the next bytes of the greeting (RFC 4253, 4.2), whose lines may have any length in paramiko."""
+            data = bytes(super()._read_timeout(timeout))
+            self._greeted += len(data)
+            if self._greeted > _GREETING:
+                raise self._refusal(f"it sent more than {_GREETING >> 10} KiB before its SSH version")
+            return data
+
+        def _refusal(self, why: str) -> Exception:
+            self._stream.refused = why
+            return paramiko.SSHException(why)  # type: ignore[no-any-return]
+
         def start_handshake(self, timeout: float) -> None:
             """Start no timer thread: the stream has the deadline."""
 
@@ -134,7 +161,7 @@ def transport_class() -> Any:
 
         def _parse_disconnect(self, m: Any) -> None:
             m.get_int()
-            self.farewell = m.get_text().strip()
+            self.farewell = m.get_text()[:_FAREWELL].strip()
 
     return Tuned
 
@@ -158,6 +185,22 @@ def start(stream: SocketStream, algorithms: Mapping[str, Sequence[str]]) -> Any:
     event = threading.Event()
     transport.start_client(event)
     return transport, event
+
+
+def bound(channel: Any, stream: SocketStream) -> None:
+    """Hold the host at the other end of `channel`, which `stream` leads to, to the window that it was given.
+
+    paramiko keeps whatever comes.
+    """
+    for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+
+        def feed(data: bytes, pipe: Any = pipe, keep: Callable[[bytes], None] = pipe.feed) -> None:
+            if len(pipe) + len(data) > 2 * WINDOW:
+                stream.refused = "it sent more than the window of a channel allows"
+                raise load_paramiko().SSHException(stream.refused)
+            keep(data)
+
+        pipe.feed = feed
 
 
 def offers(transport: Any) -> dict[str, Sequence[str]]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.errors import LinkError
+from mslaunch.errors import LinkError, quoted_lines
+from mslaunch.transport.base import HandedOver, OwnSshError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, LoginError, authenticate
 from mslaunch.transport.ssh.channel_output import take_output
@@ -21,12 +23,18 @@ from mslaunch.transport.ssh.command_channel import (
     request_command,
     wait_until_started,
 )
+from mslaunch.transport.ssh.config.algorithms import OF_SSH
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
-from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.config.ssh_program import find_ssh
+from mslaunch.transport.ssh.deadline import Arm, CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.host_key_rules import HostKeyError
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
+
+if TYPE_CHECKING:
+    from mslaunch.transport.ssh_command import SshCommand
 
 _PAUSE = 1.0  # seconds between two attempts to connect, as in ssh; a little less, that not all come at one time
 
@@ -39,9 +47,11 @@ class Shared:
         policy: LinkPolicy,
         environ: Mapping[str, str],
         notice: Callable[[str], None],
+        handed_over: HandedOver,
     ) -> None:
         self.policy = policy
         self.environ = environ
+        self.handed_over = handed_over
         self.trust = HostKeyCheck(policy.accept_new, notice)
         self.keyring = Keyring()
         self._lock = threading.Lock()
@@ -53,6 +63,26 @@ class Shared:
             if self._resolver is None:
                 self._resolver = Resolver(self.environ, self.policy.agent_args)
             return self._resolver
+
+
+def ssh_command(shared: Shared, node: Node, cause: OwnSshError, arm: Arm) -> SshCommand | None:
+    """The ssh program for a host that our own SSH cannot reach for this `cause`; None if it could not do so either."""
+    program = find_ssh(shared.environ)
+    if not program:
+        return None
+    from mslaunch.transport.ssh_command import SshCommand
+
+    def command(name: str, user: str | None, port: int | None) -> SshCommand:
+        trust = "accept-new" if shared.policy.accept_new else ""
+        if isinstance(cause, HostKeyError):  # a certificate has to make it known, or a list that we cannot read
+            trust = "yes"
+        words = shared.resolver().for_program(name, user, port, trust)
+        return SshCommand(program, words, shared.environ, shared.policy.timeout)
+
+    master = cause.master if isinstance(cause, LoginError) else None
+    if master and not command(master.name, master.user, master.port).has_master(master.name, arm):
+        return None
+    return command(node.called, node.user, node.port)
 
 
 class Connection:
@@ -92,9 +122,10 @@ class Connection:
     def lost(self) -> str:
         """Why the connection ended; "" if unknown."""
         error = self.stream.error
-        if error:
+        if error and not self.stream.refused:
             return error.strerror or str(error)
-        return str(self.transport.farewell) or (self.below.lost() if self.below else "")
+        said = self.stream.refused or str(self.transport.farewell)
+        return said or (self.below.lost() if self.below else "")
 
     def cut(self) -> None:
         """Cut the lowest connection, without waiting for anybody: whoever sends or reads on any of them wakes."""
@@ -179,12 +210,14 @@ def _jump(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connec
     if name in trail:
         todo = f"Give {name} a `ProxyJump none` in front."
         raise LinkError(f"ProxyJump goes in a circle: {' -> '.join((*trail, name))}", config.name, todo)
-    hop = shared.resolver().host(name, user, port)
-    hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
     try:
+        hop = shared.resolver().host(name, user, port)
+        hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
         return connect(shared, hop, attempt._replace(trail=trail, command=None))
     except LinkError as error:
         error.what += f" (on the way to {config.name}, ProxyJump)"
+        if isinstance(error, OwnSshError) and error.ssh_reason:
+            error.ssh_reason += f" (ProxyJump {name})"
         raise
 
 
@@ -224,6 +257,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
         if below:
             there, here = (config.hostname, config.port), ("127.0.0.1", 0)  # RFC 4254, 7.2
             channel = below.transport.open_channel("direct-tcpip", there, here, timeout=deadline.left())
+            paramiko_transport.bound(channel, below.stream)
             stream = SocketStream(channel, deadline)
             arm(stream.close)
             return stream
@@ -256,6 +290,9 @@ def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadlin
         return transport
     transport.join(5)
     error = transport.get_exception()
+    if stream.refused:
+        todo = "Is that port one of sshd's, and does nothing in between change what passes?"
+        raise LinkError(f"key exchange: {stream.refused}", config.where, todo)
     if stream.late:
         stage = "key exchange" if transport.remote_version else "no SSH banner"
         raise _late(config, stage, deadline, stream)
@@ -280,16 +317,19 @@ def _nothing_in_common(
             wanted = ", ".join(ours[keyword])
             what = f"key exchange: of {keyword} it offers only {', '.join(theirs)}, none of which is allowed here"
             where = f" ({config.chosen[keyword]})" if keyword in config.chosen else ""
-            return LinkError(what, config.where, f"Allowed{where}: {wanted}.\nA newer sshd there has them.  {WAY_OUT}")
+            todo = f"Allowed{where}: {wanted}.\nA newer sshd there has them.  {WAY_OUT}"
+            error = OwnSshError(what, config.where, todo)
+            if set(theirs) & set(OF_SSH[keyword]):
+                error.ssh_reason = f"of {keyword} it offers only {', '.join(theirs)}"
+            return error
     return LinkError("key exchange: no algorithm in common", config.where, WAY_OUT)
 
 
 def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
     said = f" after saying {_quote(dropped.head)}" if dropped.head else ""
     often = f", {tries} times" if tries > 1 else ""
-    noise = dropped.noise.decode(errors="replace").strip()
     if config.proxy_command:
-        todo = f"ProxyCommand was: {config.proxy_command}" + (f"\n{noise}" if noise else "")
+        todo = "\n".join([f"ProxyCommand was: {config.proxy_command}", *_printed(dropped.noise)])
         return LinkError("no SSH banner: ProxyCommand ended" + said + often, config.where, todo)
     todo = "sshd may be busy (MaxStartups) or refuse this address; its log says which."
     return LinkError(f"no SSH banner: the host hung up{said}{often}", config.where, todo)
@@ -297,9 +337,13 @@ def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
 
 def _late(config: HostConfig, stage: str, deadline: Deadline, stream: SocketStream) -> LinkError:
     end = "within" if stage.startswith("no ") else "did not end within"
-    noise = stream.noise().decode(errors="replace").strip()
-    todo = noise or "The host is overloaded, or something in between swallows data."
+    todo = "\n".join(_printed(stream.noise())) or "The host is overloaded, or something in between swallows data."
     return LinkError(f"{stage} {end} {deadline.seconds:g} s", config.where, todo)
+
+
+def _printed(noise: bytes) -> list[str]:
+    """What a ProxyCommand, or the host behind it, wrote on its standard error."""
+    return quoted_lines(noise.decode(errors="replace"))
 
 
 def _quote(data: bytes) -> str:

@@ -4,6 +4,9 @@ A thread connects the host, and then moves bytes to it (`channel_input`); parami
 launcher (`channel_output`).  They block, so that whoever is slow slows the other side and no buffer grows.  When the
 launcher closes its end of the socketpair, the thread that feeds the host sees the end of the stream and passes it on to
 the agent.  When the host ends its stream first, that thread is woken by the end of its own.
+
+A host that paramiko cannot reach as the SSH configuration wants it is handed over to the ssh program: that gets the far
+end of the socketpair, and the thread ends.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.errors import LinkError
-from mslaunch.transport.base import Link, OpenContext
+from mslaunch.errors import EXIT_UNREACHED, LinkError
+from mslaunch.transport.base import HandedOver, Link, OpenContext, OwnSshError
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.bootstrap.command_lines import boot_line
 from mslaunch.transport.ssh.channel_input import ChannelInput
@@ -26,6 +29,7 @@ from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, Conn
 from mslaunch.transport.ssh.tcp_and_proxy import AHEAD
 
 if TYPE_CHECKING:
+    from mslaunch.transport.rsh_program import ProcessLink
     from mslaunch.transport.ssh.reach_host import Connection, Shared
 
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
@@ -38,12 +42,15 @@ def make_links(
     policy: LinkPolicy,
     environ: Mapping[str, str],
     notice: Callable[[str], None],
+    handed_over: HandedOver | None = None,
 ) -> list[SshLink]:
     """One link for each node, in order, to be begun.
 
-    `notice` gets sentences for the user (a host key was accepted), from other threads.
+    `notice` gets sentences for the user (a host key was accepted), from other threads.  `handed_over`: the hosts of the
+    launch that the ssh program reaches, known and to come.
     """
     made: list[Shared] = []
+    known = handed_over or HandedOver({}, set())
     lock = threading.Lock()
 
     def shared() -> Shared:
@@ -51,7 +58,7 @@ def make_links(
 
         with lock:
             if not made:
-                made.append(Shared(policy, environ, notice))
+                made.append(Shared(policy, environ, notice, known))
             return made[0]
 
     return [SshLink(node, line, shared) for node in nodes]
@@ -60,8 +67,20 @@ def make_links(
 def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
     """All nodes; see `base.Opener`."""
     line = boot_line(context.policy.python, context.policy.timeout)
-    for link in make_links(nodes, line, context.policy, context.environ, context.notice):
+    known = context.handed_over or HandedOver({}, set())
+    links = make_links(nodes, line, context.policy, context.environ, context.notice, known)
+    context.closers.append(lambda: _tell(links, known, context.notice))
+    for link in links:
         context.opened(link)
+
+
+def _tell(links: Sequence[SshLink], known: HandedOver, notice: Callable[[str], None]) -> None:
+    """Once nobody is waited for: name the hosts that the ssh program has reached, if there are any."""
+    carriers = [(link.node.name, link.carrier) for link in links if link.carrier]
+    if carriers:
+        from mslaunch.transport.ssh_command import tell
+
+        tell(carriers, known, notice)
 
 
 class SshLink(Link):
@@ -85,6 +104,7 @@ class SshLink(Link):
         self._woken = threading.Event()  # it did, or the host's stream has ended
         self._gone = threading.Event()  # everything is released
         self._failure: LinkError | None = None
+        self.carrier: ProcessLink | None = None  #: the ssh program, once the host is handed over to it
         self._channel: Any = None  # with the command running on it
         self._connection: Connection | None = None
         self._deadline: Deadline | None = None  # from when its turn came
@@ -104,10 +124,25 @@ class SshLink(Link):
 
     def failure(self) -> LinkError | None:
         """Why the host could not be reached, or how the connection was lost."""
-        return self._failure
+        ended = self.carrier.failure() if self.carrier else None
+        if not self.carrier or not ended:
+            return self._failure
+        if self.carrier.exit_status != EXIT_UNREACHED:  # that of the command, or a signal
+            return ended
+        from mslaunch.transport.ssh_last_words import explained
+
+        return explained(ended, self.carrier.noise(), self._shared().handed_over.causes[self.node.name])
+
+    def stream_ended(self) -> None:
+        """The ssh program is about to end, if it carries the link."""
+        if self.carrier:
+            self.carrier.stream_ended()
+            self.exit_status = self.carrier.exit_status
 
     def noise(self) -> bytes:
         """The last 4 KiB of the remote standard error, and of a ProxyCommand's."""
+        if self.carrier:
+            return self.carrier.noise()
         from mslaunch.transport.ssh.channel_output import LAST
 
         below = self._connection.stream.noise() if self._connection else b""
@@ -118,22 +153,30 @@ class SshLink(Link):
         """An attempt that is under way is cancelled; nothing is started on the host then."""
         super().close()
         with self._lock:
+            carrier = None if self._closing else self.carrier
             if not self._closing:
                 self._closing, self._input.until = True, time.monotonic() + LINGER
             cancel, self._cancel = self._cancel, lambda: None
         self._woken.set()
         cancel()
+        if carrier:
+            carrier.close()
         if not self._begun:
             self._end()
 
     def wait(self, seconds: float) -> bool:
         """True once the connection and its threads are gone."""
-        return self._gone.wait(seconds)
+        until = time.monotonic() + seconds
+        if not self._gone.wait(seconds):
+            return False
+        return not self.carrier or self.carrier.wait(max(0.0, until - time.monotonic()))
 
     def kill(self) -> None:
         """Cut the connection: a ProxyCommand may take nothing more, and let the thread that feeds it wait."""
         if self._connection:
             self._connection.cut()
+        if self.carrier:
+            self.carrier.kill()
 
     def _arm(self, cancel: Callable[[], None]) -> None:
         with self._lock:
@@ -150,16 +193,10 @@ class SshLink(Link):
         """Connect and start the command, in a thread.  Never raises."""
         try:
             shared = self._shared()
-            from mslaunch.transport.ssh.reach_host import connect
-
             self._pause(0)
-            deadline = self._deadline = Deadline(shared.policy.timeout)
-            config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
-            attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
-            self._connection = connect(shared, config, attempt)
-            self._channel = self._start(self._connection, deadline)
-            self._input.feed(self._channel)
-            self._finish(self._channel)
+            cause = shared.handed_over.causes.get(self.node.name)
+            if not cause or not self._hand_over(shared, cause):
+                self._connect(shared)
         except MemoryError:
             self._failure = LinkError("mslaunch has no more memory for its connection", self.node.name)
         except ConnectCancelled:
@@ -170,6 +207,48 @@ class SshLink(Link):
         except Exception as error:
             self._failure = LinkError(f"{type(error).__name__}: {error}", self.node.name, "Please report this.")
         self._end()
+        if self.carrier:
+            self.carrier.listen()
+
+    def _connect(self, shared: Shared) -> None:
+        """Connect by our own SSH, and carry the link to its end; or hand the host over.  Raises LinkError."""
+        from mslaunch.transport.ssh.reach_host import connect
+
+        deadline = self._deadline = Deadline(shared.policy.timeout)
+        try:
+            config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
+            attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
+            self._connection = connect(shared, config, attempt)
+        except LinkError as error:
+            error.where = error.where or self.node.name
+            if isinstance(error, OwnSshError) and error.ssh_reason and self._hand_over(shared, error):
+                return
+            raise
+        self._channel = self._start(self._connection, deadline)
+        self._input.feed(self._channel)
+        self._finish(self._channel)
+
+    def _hand_over(self, shared: Shared, cause: OwnSshError) -> bool:
+        """Let the ssh program carry the link, because of an error of our own SSH; False if it cannot."""
+        from mslaunch.transport.rsh_program import ProcessLink
+        from mslaunch.transport.ssh.reach_host import ssh_command
+
+        command = ssh_command(shared, self.node, cause, self._arm)
+        if not command:
+            return False
+        self._arm(lambda: None)
+        shared.handed_over.causes.setdefault(self.node.name, cause)
+        self._deadline = Deadline(shared.policy.timeout)
+        words = command.argv(self.node.called, self._command.line)
+        carrier = ProcessLink(self.node, words, None, command.environment(), self._far.detach())
+        carrier.begin()
+        with self._lock:
+            self.carrier = carrier
+            closing = self._closing
+        if closing:  # meanwhile
+            carrier.kill()
+            carrier.close()
+        return True
 
     def _start(self, connection: Connection, deadline: Deadline) -> Any:
         """A channel with the command running on it."""

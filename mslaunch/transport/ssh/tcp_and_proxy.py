@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mslaunch.errors import LinkError
+from mslaunch.transport.last_words import LastWords
 from mslaunch.transport.ssh.deadline import Arm, ConnectCancelled, Deadline
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as los
 class SocketStream:
     """The socket interface that `paramiko.Transport` needs, over a socket or a channel.
 
-    `late`: the deadline ended the stream.  `error`: the OSError that ended it.  `head`: the first bytes of the host,
-    for the message in case they are not SSH.
+    `late`: the deadline ended the stream.  `error`: the OSError that ended it.  `refused`: what its host sent that ends
+    the connection.  `head`: the first bytes of the host, for the message in case they are not SSH.
     """
 
     def __init__(self, carrier: Any, deadline: Deadline, child: ProxyChild | None = None) -> None:
@@ -41,6 +42,7 @@ class SocketStream:
         self.deadline: Deadline | None = deadline  # None: open, wait for ever
         self.late = False
         self.error: OSError | None = None
+        self.refused = ""
         self.head = b""
         self._ahead, self._at = b"", 0  # what was read ahead, and how much of it was taken
         self._room = WAITING
@@ -70,6 +72,8 @@ class SocketStream:
                     self._carrier.settimeout(left and max(left, 0.01))
                 if deadline or self._room == WAITING:  # much data is acknowledged without that
                     self.acknowledge_at_once()
+                if self._child and not self._child.listen(self._carrier, left):
+                    continue
                 data = bytes(self._carrier.recv(self._room))
                 self._room = AHEAD if len(data) >= WAITING else WAITING
                 return data
@@ -144,19 +148,29 @@ class SocketStream:
 
 
 class ProxyChild:
-    """A running ProxyCommand."""
+    """A running ProxyCommand; whoever reads its output also listens to its standard error."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Any) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], words: LastWords) -> None:
         self._process = process
-        self._log = log
-        self._last = b""
+        self._words = words
+        words.begin()
+
+    def listen(self, output: socket.socket, seconds: float | None) -> bool:
+        """Wait for `output`, or for its last words, which are read; False if there is nothing on `output` yet."""
+        ours, other = output.fileno(), self._words.fileno()
+        if min(ours, other) < 0:
+            return True
+        both = select.poll()
+        both.register(ours, select.POLLIN)
+        both.register(other, select.POLLIN)
+        ready = dict(both.poll(None if seconds is None else seconds * 1000))
+        if other in ready:
+            self._words.read()
+        return ours in ready
 
     def noise(self) -> bytes:
         """The last 4 KiB of its standard error."""
-        with contextlib.suppress(OSError, ValueError):
-            size = os.fstat(self._log.fileno()).st_size
-            self._last = os.pread(self._log.fileno(), 4096, max(0, size - 4096))
-        return self._last
+        return self._words.said()
 
     def kill(self) -> None:
         """Kill it, and do not wait."""
@@ -173,34 +187,33 @@ class ProxyChild:
             except subprocess.TimeoutExpired:
                 insist()
         self._process.wait()
-        self.noise()
-        self._log.close()
+        self._words.close()
 
 
 def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, arm: Arm) -> SocketStream:
     """Start a ProxyCommand as ssh_config(5) says: by the user's shell, with `exec`, stdin and stdout the connection."""
     import subprocess
-    import tempfile
 
     near, far = socket.socketpair()
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ProxyChild.end
+    words = LastWords()
     shell = environ.get("SHELL") or "/bin/sh"
     try:
         process = subprocess.Popen(
             [shell, "-c", f"exec {command}"],
             stdin=far.fileno(),
             stdout=far.fileno(),
-            stderr=log.fileno(),
+            stderr=words.pipe,
             env=environ,
             start_new_session=True,
         )
     except OSError as error:
         near.close()
-        log.close()
+        words.begin()
+        words.close()
         raise LinkError(f"ProxyCommand could not be started: {error.strerror}", shell, f"It was: {command}") from error
     finally:
         far.close()
-    stream = SocketStream(near, deadline, ProxyChild(process, log))
+    stream = SocketStream(near, deadline, ProxyChild(process, words))
     return _armed(stream, arm)
 
 

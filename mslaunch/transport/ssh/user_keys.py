@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.config.ssh_config import HostConfig
 
 USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
+USUAL_IN_HARDWARE = ("ed25519_sk", "ecdsa_sk")  #: the same, of security keys, with which only the ssh program signs
 Sign = Callable[[bytes, str], bytes]  #: data, algorithm -> signature as RFC 4253 6.6 packs it
 CERT = "-cert-v01@openssh.com"
 _LONGEST_PASSPHRASE = 1024  # bytes
@@ -138,6 +139,11 @@ def _signer(key: Any, kind: str) -> Sign:
     return {"ssh-ed25519": ed25519, "ssh-rsa": rsa}.get(kind, ecdsa)
 
 
+def is_in_hardware(blob: bytes) -> bool:
+    """Whether a public key is that of a security key (PROTOCOL.u2f)."""
+    return unpack(blob)[:1] in ([b"sk-ssh-ed25519@openssh.com"], [b"sk-ecdsa-sha2-nistp256@openssh.com"])
+
+
 def read_public(path: str) -> bytes:
     """The blob in a .pub or -cert.pub file; b"" if there is none."""
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -175,6 +181,9 @@ def read_key(path: str) -> KeyFile:
     except TypeError:
         return KeyFile(_public_inside(data) or read_public(path + ".pub"), locked=True)
     except ValueError as error:
+        blob = _public_inside(data)
+        if is_in_hardware(blob):
+            return KeyFile(blob, trouble=f"{path} is of a security key, with which only ssh-agent and ssh can sign")
         return KeyFile(trouble=f"{path} cannot be read as a private key: {error}")
     return KeyFile(blob, sign)
 

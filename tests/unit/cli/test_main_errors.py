@@ -12,8 +12,8 @@ import mslaunch.cli.main as main_module
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        (main_module.__file__, "mslaunch: the system refused: Too many open files\n"),
-        ("/home/me/hosts", "mslaunch: /home/me/hosts: the system refused: Too many open files\n"),
+        (main_module.__file__, "mslaunch: the system refused: Too many open files (ulimit -n is "),
+        ("/home/me/hosts", "mslaunch: /home/me/hosts: the system refused: Too many open files (ulimit -n is "),
     ],
 )
 def test_a_module_of_ours_is_no_file_of_the_user(path, said, capfd):

@@ -128,7 +128,12 @@ def test_working_directories_are_checked(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(errno.ENOEXEC, "#!"), (errno.ENOENT, "interpreter"), (errno.E2BIG, "too long"), (errno.EAGAIN, "ulimit -u")],
+    [
+        (errno.ENOEXEC, "#!"),
+        (errno.ENOENT, "interpreter"),
+        (errno.E2BIG, "too long"),
+        (errno.EAGAIN, "too few processes"),
+    ],
 )
 def test_errors_of_exec_are_explained(number: int, words: str) -> None:
     error = explain_spawn("x", OSError(number, os.strerror(number)))

@@ -51,7 +51,8 @@ def test_a_directory_whose_name_is_not_utf_8(tmp_path: Path) -> None:
     add(tmp_path, os.fsdecode(base), **END)
     done = logs(tmp_path, "1")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == b"".join(b"==> %s/%d.out <==\nof %d\n" % (base, rank, rank) for rank in range(2))
+    shown = os.path.join(os.fsencode(tmp_path), b"l??")  # a terminal may take the bytes for something else
+    assert done.stdout == b"".join(b"==> %s/%d.out <==\nof %d\n" % (shown, rank, rank) for rank in range(2))
     assert logs(tmp_path, "1", "-f").stdout == b"[0] of 0\n[1] of 1\n"
     none = logs(tmp_path, "1", "-r", "7")
     assert none.returncode == 1 and b"Traceback" not in none.stderr and b"no log files" in none.stderr
@@ -144,7 +145,7 @@ def test_each_state_of_a_progress_bar_is_shown(tmp_path: Path, follow: Any, capf
 def test_how_a_file_grows_changes_nothing(tmp_path: Path, size: int) -> None:
     text = b"\ra\rb\r\r\n\n\r\nc\r\rd\re"
     (tmp_path / "0.out").write_bytes(b"")
-    tail, shown = job_logs.Tail(str(tmp_path / "0.out"), b"> "), []
+    tail, shown = job_logs.Tail(job_logs.LogFile(str(tmp_path), "0.out"), b"> "), []
     for end in range(size, len(text) + size, size):
         (tmp_path / "0.out").write_bytes(text[:end])
         shown += tail.pieces(end >= len(text))

@@ -82,7 +82,7 @@ def test_programs_and_directories() -> None:
     ((check, what, todo),) = found(report("n01", programs=[wrong]))
     assert (check, what, todo.splitlines()[0]) == ("directory", gone, """ssh n01 "mkdir -p '/work dir'\"""")
     no_directory = wrong._replace(error="the working directory /a is not a directory", missing="")
-    assert [row[2] for row in found(report("n01", programs=[no_directory]))] == ["make it there"]
+    assert [row[2] for row in found(report("n01", programs=[no_directory]))] == ["n01 says: make it there"]
     missing = program(error="the script 'a.py' does not exist", kind="program", missing="/nowhere/a.py")
     assert found(report("n01", programs=[missing])) == [("program", missing.error, "ssh n01 'ls -ld /nowhere/a.py'")]
     sent = Request((AppContext(("./a",), preload_binary=True),))

@@ -139,16 +139,27 @@ def test_shades_rise_with_values(values: list[float]) -> None:
 def test_cpus_are_read_as_they_are_written(cpus: set[int]) -> None:
     from mslaunch.plan.number_ranges import ranges
 
-    assert bindings.cpu_numbers(ranges(sorted(cpus))) == tuple(sorted(cpus))
+    assert bindings.cpu_mask(ranges(sorted(cpus))) == sum(1 << cpu for cpu in cpus)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "-", "3-x", "1,,2", "²", "1-99999999999"])
 def test_what_is_no_list_of_cpus_is_none(text: str) -> None:
-    assert bindings.cpu_numbers(text) == ()
+    assert bindings.cpu_mask(text) == 0
 
 
 def test_a_host_with_very_many_cpus_is_cut() -> None:
-    assert bindings.cpu_numbers("0-99999")[-1] == bindings.MOST_CPUS - 1
+    assert bindings.cpu_mask("0-99999").bit_length() == bindings.MOST_CPUS
+    assert bindings.cpu_mask("5000-99999,3") == 8
+
+
+@given(st.lists(st.sets(st.integers(0, 12)), max_size=60))
+def test_owners_of_cpus_are_counted_and_the_first_are_named(ranks: list[set[int]]) -> None:
+    owners = bindings.CpuOwners()
+    for name, cpus in enumerate(ranks):
+        owners.add(name, sum(1 << cpu for cpu in cpus))
+    for cpu in range(13):
+        of = [name for name, cpus in enumerate(ranks) if cpu in cpus]
+        assert owners.of(cpu) == (len(of), tuple(of[: bindings.MOST_OWNERS]))
 
 
 # --- ends

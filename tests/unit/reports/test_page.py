@@ -185,7 +185,7 @@ def test_a_hostile_record_does_not_make_a_page_without_bounds() -> None:
     for host in record["hosts"]:
         host["name"] = f"{host['name']}{long[:2000]}"
         host["facts"] = {f"fact {at}": f"{host['name']}{at}{long[:2000]}" for at in range(20)}
-    record.update(command=[long] * 100, environment=[long] * 100, report=long * 10)
+    record.update(command=[long] * 1000, environment=[long] * 100, report=long * 10)
     record["restarts"] = [{"seconds": 1.0, "attempt": 1, "rank": None, "text": long[:5000]}] * 2000
     assert len(rendered(record)) < 14_000_000
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from relay import Relay
 
 from mslaunch.agent import call_launcher
@@ -19,7 +22,7 @@ from mslaunch.host.own_addresses import network_stack
 from mslaunch.protocol.call_proof import CALL, CALLER, HOST, LONGEST, TOKEN, CallWords, bytecode, new_nonce, proof
 from mslaunch.protocol.sealed_records import Seals
 from mslaunch.runtime.loop import Loop
-from mslaunch.transport.call_back import AgentCall, CallListener, call_terms
+from mslaunch.transport.call_back import AgentCall, CallListener, call_terms, token_of_host
 
 KEY = bytes(range(TOKEN))
 
@@ -30,8 +33,12 @@ class Listening:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.admitted: dict[str, AgentCall] = {}
-        self.listener = CallListener(loop, KEY, self.admit)
+        self.tokens: Callable[[str], bytes] = lambda node: KEY
+        self.listener = CallListener(loop, self.token, self.admit)
         self.port = self.listener.port
+
+    def token(self, node: str) -> bytes:
+        return self.tokens(node)
 
     def admit(self, node: str, call: AgentCall) -> bool:
         new = node not in self.admitted
@@ -285,3 +292,27 @@ def test_the_terms_are_a_line_that_any_locale_reads() -> None:
     assert call_terms(5000, b"\1\2", "NODE", "ADDRESS", ["10.0.0.1", "fd00::1"]) == (
         f"5000 0102 NODE {network_stack()} ADDRESS 10.0.0.1 fd00::1\n".encode("ascii")
     )
+
+
+def test_a_host_that_knows_its_own_token_is_no_other_host(listening: Listening) -> None:
+    listening.tokens = partial(token_of_host, KEY)
+    assert not call(listening, "n2", token=token_of_host(KEY, "n1")).sock
+    assert not listening.admitted
+    found = call(listening, "n1", token=token_of_host(KEY, "n1"))
+    assert found.sock
+    listening.until(lambda: listening.admitted)
+    found.sock.close()
+    assert list(listening.admitted) == ["n1"]
+
+
+def test_a_host_that_knows_its_own_token_is_not_the_launcher_of_another_host(listening: Listening) -> None:
+    """It listens, and has no other token than its own, whatever name the agent says."""
+    listening.tokens = lambda node: token_of_host(KEY, "n1")
+    found = call(listening, "n2", token=token_of_host(KEY, "n2"))
+    assert not found.sock and "somebody else listens there" in found.why
+
+
+@given(st.lists(st.text(), unique=True, max_size=8))
+def test_each_host_has_a_token_of_its_own(nodes: list[str]) -> None:
+    tokens = {token_of_host(KEY, node) for node in nodes}
+    assert len(tokens) == len(nodes) and all(len(token) == TOKEN for token in tokens) and KEY not in tokens

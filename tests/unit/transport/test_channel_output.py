@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.transport.ssh.channel_output import ChannelOutput, _send_all
+from mslaunch.transport.ssh.channel_output import ChannelOutput, _sent_now
 from mslaunch.transport.ssh.paramiko_transport import WINDOW
 
 Ends = tuple[socket.socket, socket.socket]
@@ -219,12 +219,54 @@ class _ShortSink:
         self.got += taken
         return len(taken)
 
-    def sendall(self, data: memoryview) -> None:
-        self.got += data
 
-
-@given(st.lists(st.binary(max_size=9), min_size=1, max_size=200), st.integers(0, 2000))
+@given(st.lists(st.binary(max_size=9), min_size=1, max_size=200), st.integers(1, 2000))
 def test_all_is_sent_once_and_in_order_however_little_is_taken(parts: list[bytes], takes: int) -> None:
     sink = _ShortSink(takes)
-    _send_all(sink, parts)  # type: ignore[arg-type]
+    assert _sent_now(sink, parts) == []  # type: ignore[arg-type]
     assert sink.got == b"".join(parts)
+
+
+def test_a_launcher_that_lets_the_host_wait_does_not_hold_up_the_thread_that_reads_it(ends: Ends) -> None:
+    """That thread hears when the host takes more; what waits is bounded by the window, and comes in order."""
+    near, far = ends
+    told: list[bytes] = []
+    output = ChannelOutput(_OpenChannel(), far, lambda: told.append(b"over"))
+    sent = b""
+    while len(sent) < WINDOW:
+        packet = bytes([len(sent) >> 15]) * (1 << 15)
+        output.feed(packet)
+        output.flush()
+        sent += packet
+    assert 0 < len(output) <= WINDOW
+    threading.Thread(target=output.close, daemon=True).start()
+    assert told == [], "the end comes behind the rest"
+    came = b""
+    while len(came) < len(sent):
+        came += near.recv(1 << 16)
+    assert came == sent
+
+
+def test_a_host_that_sends_more_than_its_window_waits(ends: Ends) -> None:
+    near, far = ends
+    output = ChannelOutput(_OpenChannel(), far, nothing)
+    fed: list[int] = []
+
+    def feed() -> None:
+        for number in range(200):
+            output.feed(bytes(1 << 15))
+            output.flush()
+            fed.append(number)
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    end = time.monotonic() + 20
+    while len(output) <= WINDOW:
+        assert time.monotonic() < end
+        select.select([], [], [], 0.001)
+    assert feeding.is_alive() and len(fed) < 100 and len(output) <= WINDOW + (1 << 15)
+    left = 200 << 15
+    while left:
+        left -= len(near.recv(min(left, 1 << 16)))
+    feeding.join(20)
+    assert not feeding.is_alive()

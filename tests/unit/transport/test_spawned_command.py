@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from open_descriptors import open_descriptors
 
+from mslaunch.runtime.loop import Loop
 from mslaunch.transport import spawned_command
 from mslaunch.transport.spawned_command import SpawnedCommand
 
@@ -17,12 +18,18 @@ ENVIRON = {"PATH": "/usr/bin:/bin"}
 
 
 @pytest.fixture
-def run() -> Iterator[object]:
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+@pytest.fixture
+def run(loop: Loop) -> Iterator[object]:
     """Starts one, which ends with the test."""
     started: list[SpawnedCommand] = []
 
     def start(*argv: str, given: bytes = b"", **environ: str) -> SpawnedCommand:
-        started.append(SpawnedCommand(argv, {**ENVIRON, **environ}, given))
+        started.append(SpawnedCommand(argv, {**ENVIRON, **environ}, given, loop))
         return started[-1]
 
     yield start
@@ -48,9 +55,8 @@ def test_it_has_its_input_at_once_and_its_own_session(run) -> None:
     assert command.status == 0
 
 
-@pytest.mark.parametrize("directory", ["/tmp", "/proc"])  # files without a name; and where there are none
-def test_its_last_words_are_kept(run, directory: str) -> None:
-    command = run("sh", "-c", "head -c 9000 /dev/zero >&2; echo end >&2; exit 3", TMPDIR=directory)
+def test_its_last_words_are_kept(run) -> None:
+    command = run("sh", "-c", "head -c 9000 /dev/zero >&2; echo end >&2; exit 3")
     assert command.ended_within(10)
     assert command.status == 3
     command.close()
@@ -86,10 +92,10 @@ def test_path_is_that_of_its_environment(run, tmp_path: Path) -> None:
         run("srun-of-test", PATH=str(tmp_path / "not-executable"))
 
 
-def test_a_program_that_cannot_be_run_leaves_no_descriptor() -> None:
+def test_a_program_that_cannot_be_run_leaves_no_descriptor(loop: Loop) -> None:
     before = open_descriptors()
     with pytest.raises(OSError):
-        SpawnedCommand(["no-such-program"], ENVIRON, b"")
+        SpawnedCommand(["no-such-program"], ENVIRON, b"", loop)
     assert os.listdir("/proc/self/fd") == before
     pid = spawned_command._spawn(["/bin/true"], ENVIRON, [])
     assert os.waitpid(pid, 0) == (pid, 0)

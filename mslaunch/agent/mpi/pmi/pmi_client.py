@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.agent.mpi.pmi import pmi_wire
 from mslaunch.agent.mpi.pmi.key_value_store import KEY, VALUE
 from mslaunch.agent.mpi.pmi.pmi_wire import Garbled, Message, Reader, Refused, programs
@@ -36,6 +38,7 @@ class Client:
         self.inside = False  # between init and finalize
         self.waiting = 0  # commands without an answer yet
         self.spawning = 0  # spawns among them
+        self.stranger: int | None = None  # the user of a process that has written to its socket without our rights
         self.ignored = False  # it has aborted, or sent what is no PMI, or hung up
 
     def fail(self, text: str) -> None:
@@ -132,6 +135,10 @@ class Call:
 
     def ask_spawn(self) -> None:
         """MPI_Comm_spawn and MPI_Comm_spawn_multiple."""
+        if self.client.stranger is not None:
+            who = f"rank {self.client.rank} asked for MPI_Comm_spawn as user {self.client.stranger}"
+            self.client.fail(f"{who}, and its agent can start programs only as user {os.geteuid()}")
+            return
         wanted, preput = programs(self.message)
         total = sum(program.processes for program in wanted)
         if total > _PROCESSES or self.client.spawning >= _SPAWNS:

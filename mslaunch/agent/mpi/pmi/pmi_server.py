@@ -77,6 +77,11 @@ class PmiServer:
         except Garbled as error:
             client.fail(f"rank {rank} sent what is no PMI: {error}")
 
+    def distrust(self, rank: int, user: int) -> None:
+        """A rank has dropped our rights: nothing is started for it with them."""
+        if rank in self._clients:
+            self._clients[rank].stranger = user
+
     def _carry_out(self, client: Client, message: Message) -> None:
         unknown = message.command + ("_result" if message.version == 1 else "-response"), None
         answer, command = self._commands.get(f"pmi{message.version}", {}).get(message.command, unknown)

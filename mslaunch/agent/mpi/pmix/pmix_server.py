@@ -138,6 +138,9 @@ class PmixServer:
     def feed(self, rank: int, data: bytes) -> None:
         """Ranks speak with libpmix, not on a socket of ours."""
 
+    def distrust(self, rank: int, user: int) -> None:
+        """Connections of another user are refused before libpmix sees them."""
+
     def ended(self, rank: int) -> None:
         """A process of ours is over, so it will put nothing more."""
         member = self._worlds.member_of(rank)

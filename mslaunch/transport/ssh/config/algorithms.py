@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from mslaunch.errors import LinkError
+from mslaunch.transport.base import OwnSshError
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, pattern_matches
 
 _ECDSA = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
@@ -38,6 +38,18 @@ OFFERED: Mapping[str, Sequence[str]] = {
     "hostkeyalgorithms": HOST_KEYS,
     "pubkeyacceptedalgorithms": USER_KEYS,
 }
+#: keyword -> what ssh offers by itself and mslaunch does not have: a host or a configuration that has only these is
+#: for the ssh program.  What ssh offers only where the configuration asks for it is not among them
+OF_SSH: Mapping[str, Sequence[str]] = {
+    "kexalgorithms": (
+        *("sntrup761x25519-sha512", "sntrup761x25519-sha512@openssh.com", "diffie-hellman-group18-sha512"),
+        "diffie-hellman-group-exchange-sha256",
+    ),
+    "ciphers": ("chacha20-poly1305@openssh.com",),
+    "macs": ("umac-64-etm@openssh.com", "umac-128-etm@openssh.com", "umac-64@openssh.com", "umac-128@openssh.com"),
+    "hostkeyalgorithms": (*USER_KEYS[: len(_PLAIN)], *_SECURITY_KEYS),
+    "pubkeyacceptedalgorithms": (),
+}
 _OLD = ("ssh-rsa", "ssh-dss")
 _ALL_KEYS = (*USER_KEYS, *_OLD, *(name + _CERTIFICATE for name in _OLD), f"webauthn-{_SECURITY_KEYS[1]}")
 _HMACS = ("hmac-sha1", "hmac-sha1-96", "hmac-md5", "hmac-md5-96", "hmac-sha2-256", "hmac-sha2-512")
@@ -47,9 +59,8 @@ _UMACS = ("umac-64", "umac-128")
 KINDS = {
     "kexalgorithms": (
         *KEX,
-        *("sntrup761x25519-sha512", "sntrup761x25519-sha512@openssh.com", "diffie-hellman-group18-sha512"),
-        *("diffie-hellman-group-exchange-sha256", "diffie-hellman-group-exchange-sha1"),
-        *("diffie-hellman-group14-sha1", "diffie-hellman-group1-sha1"),
+        *OF_SSH["kexalgorithms"],
+        *("diffie-hellman-group-exchange-sha1", "diffie-hellman-group14-sha1", "diffie-hellman-group1-sha1"),
     ),
     "ciphers": (*CIPHERS, "chacha20-poly1305@openssh.com", "aes128-cbc", "aes192-cbc", "aes256-cbc", "3des-cbc"),
     "macs": (
@@ -88,7 +99,10 @@ def offered(keyword: str, text: str, where: str) -> list[str]:
     found = [name for name in assembled(text, ours, KINDS[keyword]) if name in ours]
     if not found:
         what = f"the SSH configuration leaves no {keyword} that mslaunch's own SSH offers: {text}"
-        raise LinkError(what, where, f"It offers {', '.join(ours)}.\n{WAY_OUT}")
+        error = OwnSshError(what, where, f"It offers {', '.join(ours)}.\n{WAY_OUT}")
+        if set(assembled(text, OF_SSH[keyword], KINDS[keyword])) & set(OF_SSH[keyword]):
+            error.ssh_reason = f"the SSH configuration has {keyword} {text} ({where})"
+        raise error
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
+from mslaunch.transport.base import OwnSshError
 from mslaunch.transport.ssh.config.algorithms import KINDS, is_known
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, ConfigLine, words
 
@@ -36,7 +37,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     HARMLESS: {
         "flag": "clearallforwardings enableescapecommandline exitonforwardfailure forkafterauthentication forwardx11 "
         "forwardx11trusted gatewayports permitlocalcommand stdinnull streamlocalbindunlink tcpkeepalive visualhostkey "
-        # methods of authentication that mslaunch never tries
+        # methods of authentication that only the ssh program tries
         "enablesshkeysign gssapiauthentication gssapidelegatecredentials gssapikeyexchange gssapirenewalforcesrekey "
         "gssapitrustdns hostbasedauthentication kbdinteractiveauthentication passwordauthentication "
         # it would be less strict: the host key is checked all the same
@@ -50,7 +51,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         "number": "canonicalizemaxdots numberofpasswordprompts",
         "choice": "compression controlmaster requesttty sessiontype tunnel updatehostkeys canonicalizehostname",
         "command": "localcommand remotecommand",
-        "list": "casignaturealgorithms",  # no host certificate is accepted, whoever signed it
+        "list": "casignaturealgorithms",  # of host certificates, which only the ssh program accepts
         "any": "addkeystoagent canonicaldomains canonicalizepermittedcnames channeltimeout controlpersist "
         "dynamicforward escapechar forwardagent hostbasedacceptedalgorithms ipqos localforward loglevel logverbose "
         "obscurekeystroketiming permitremoteopen remoteforward sendenv setenv streamlocalbindmask syslogfacility tag "
@@ -106,6 +107,10 @@ _USUAL = {
 }
 
 
+#: the refused keyword with which the ssh program connects nowhere either
+_NEVER = "refuseconnection"
+
+
 class Unjudged(Exception):  # noqa: N818 - a question for ssh -G, not an error
     """Only the ssh program can tell what the configuration means for this host."""
 
@@ -159,7 +164,9 @@ def arguments(line: ConfigLine, keyword: Keyword) -> list[str]:
 
 def refuse_unknown(line: ConfigLine) -> LinkError:
     """The error for a keyword that neither ssh nor mslaunch knows."""
-    return LinkError(f"Bad configuration option: {line.key}", line.where, f"IgnoreUnknown passes over it. {WAY_OUT}")
+    error = OwnSshError(f"Bad configuration option: {line.key}", line.where, f"IgnoreUnknown passes over it. {WAY_OUT}")
+    error.ssh_reason = f"the SSH configuration has {line.key}, which only a newer ssh knows ({line.where})"
+    return error
 
 
 def refusal(name: str, value: list[str], where: str) -> LinkError | None:
@@ -169,7 +176,10 @@ def refusal(name: str, value: list[str], where: str) -> LinkError | None:
     if (keyword and keyword.effect != REFUSED and not usual) or " ".join(value).lower() in usual:
         return None
     shown = f"{name} {' '.join(value)}"
-    return LinkError(f"mslaunch's own SSH cannot do what the SSH configuration asks for: {shown}", where, WAY_OUT)
+    error = OwnSshError(f"mslaunch's own SSH cannot do what the SSH configuration asks for: {shown}", where, WAY_OUT)
+    if name != _NEVER:
+        error.ssh_reason = f"the SSH configuration has {shown} ({where})"
+    return error
 
 
 _LONGEST_TIME = 100  # characters

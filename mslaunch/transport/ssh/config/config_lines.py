@@ -7,15 +7,14 @@ would be a way around the configuration.
 from __future__ import annotations
 
 import functools
-import grp
 import os
-import pwd
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
 from mslaunch.host.files import read_bytes
+from mslaunch.host.system_files import who_else
 
 WAY_OUT = "Or let the ssh program do it: --rsh-agent ssh"
 BLANKS = " \t\r\n"
@@ -133,21 +132,11 @@ def read_config(path: str, guarded: bool) -> str:
     """The text of a file; `guarded`: refuse one that somebody else could have written.  Raises OSError, LinkError."""
 
     def check(status: os.stat_result) -> None:
-        if status.st_uid not in (0, os.getuid()):
+        if status.st_uid not in (0, os.geteuid()):
             todo = f"It belongs to user {status.st_uid}, who could name a command to run as you."
             raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
-        if status.st_mode & 0o002 or (status.st_mode & 0o020 and not _private_group(status.st_gid)):
+        if who_else(status):
             todo = f"Others can write it, and could name a command to run as you: chmod go-w {path}"
             raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
 
     return read_bytes(path, check=check if guarded else None).decode("utf-8", "surrogateescape")
-
-
-def _private_group(gid: int) -> bool:
-    """Whether the group is the user's own and has no other member: Debian's umask 002, and Debian's ssh, allow that."""
-    try:
-        me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
-    except KeyError:
-        return False
-    members = {*group.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)}
-    return me.pw_gid == gid and members == {me.pw_name}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
+from mslaunch.transport.base import OwnSshError
 from mslaunch.transport.ssh.config.config_keywords import (
     HONOURED,
     Keyword,
@@ -62,7 +63,9 @@ class Local(NamedTuple):
 def _replaced(text: str, tokens: Mapping[str, str]) -> str:
     for used in re.findall("%(.?)", text, re.DOTALL):
         if used not in tokens:
-            raise LinkError(f"the SSH configuration uses the token %{used}, which has no meaning here: {text}")
+            error = OwnSshError(f"the SSH configuration uses the token %{used}, which has no meaning here: {text}")
+            error.ssh_reason = f"the SSH configuration uses the token %{used}: {text}"
+            raise error
     return re.sub("%(.)", lambda found: tokens[found[1]], text)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from mslaunch.errors import LinkError
 from mslaunch.host.files import NO_TEXT
@@ -25,6 +25,16 @@ from mslaunch.transport.ssh.config.ssh_program import account_file, ask_ssh
 SYSTEM = "/etc/ssh/ssh_config"
 UNSAFE = r"[\s'\"`$\\;&<>|(){}]"  #: characters that ssh refuses in host and user names
 _SMALLEST_RSA = 1024  # bits; ssh takes none below
+#: method of authentication that only the ssh program has -> the keyword that allows it
+_LOGINS = {
+    "gssapi-with-mic": "gssapiauthentication",
+    "gssapi-keyex": "gssapikeyexchange",
+    "hostbased": "hostbasedauthentication",
+}
+_METHODS = ",".join(("publickey", *_LOGINS))
+_KEYS = ("ed25519", "ecdsa", "rsa", "ed25519_sk", "ecdsa_sk")  # ~/.ssh/id_…
+#: keywords with which the ssh program would carry no command -> the value with which it does; OpenSSH 8.7 added them
+_PLAIN_SESSION = {"forkafterauthentication": "no", "sessiontype": "default", "stdinnull": "no"}
 
 
 class HostConfig(NamedTuple):
@@ -56,6 +66,9 @@ class HostConfig(NamedTuple):
     algorithms: Mapping[str, Sequence[str]] = OFFERED  # keyword -> names
     host_keys_as_listed: bool = False  # HostKeyAlgorithms gives the order; else the types of known keys come first
     chosen: Mapping[str, str] = {}  # keyword of algorithms -> where it is set
+    other_logins: Mapping[str, str] = {}  # method that only the ssh program has -> the keyword that allows it
+    hardware: str = "none"  # PKCS11Provider, whose keys only the ssh program can use
+    shares: bool = False  # ControlPath: the ssh program may have an open connection to the host
 
     @property
     def where(self) -> str:
@@ -82,14 +95,50 @@ class Resolver:
         for text in (name, user or ""):
             if text.startswith("-") or re.search(UNSAFE, text):  # it may become a word of a shell command
                 raise LinkError(f"{text!r} cannot be a host or a user", name)
-        first = [ConfigLine("user", user, "the host")] if user else []
-        first += [ConfigLine("port", str(port), "the host")] if port else []
-        values, where = self._values(name, first)
+        values, where = self._values(name, self._first(user, port))
         for key, value in values.items():
             error = refusal(key, value, where.get(key, "ssh -G"))
             if error:
                 raise error
         return self._finish(name, values, where)
+
+    def for_program(self, name: str, user: str | None, port: int | None, trust: str) -> list[str]:
+        """The options by which the ssh program reads the same configuration, and trusts no more host keys than we do.
+
+        `trust`: "" as the configuration says, "accept-new" also the key of a new host, "yes" only keys that are known.
+        The flags of plm_rsh_args that change nothing here are left out: there, they would (-n, -A).
+        """
+        first = self._first(user, port)
+        try:
+            values = self._values(name, first)[0]
+        except LinkError:  # such as a keyword that only a newer ssh knows
+            values = {}
+        strict = values.get("stricthostkeychecking", ["ask"])[0]
+        if trust and (trust == "yes" or strict != "no"):
+            strict = trust
+        options = {"StrictHostKeyChecking": strict if strict in ("accept-new", "no") else "yes"}
+        options.update((key, usual) for key, usual in _PLAIN_SESSION.items() if key in values)
+        words = [f"-o{key}={value}" for key, value in options.items()]
+        words += [f"-o{line.key}={line.rest}" for line in (*first, *self._options)]
+        if self._only_file:
+            return [*words, "-F", self._only_file]
+        if self.home != self._account[1]:
+            words += self._of_home(values)
+        return [*words, *account_file(self.home, self._account[1], self._system)]
+
+    def _of_home(self, values: Mapping[str, Sequence[str]]) -> list[str]:
+        """What stands below HOME by default; ssh itself looks below the home of the account."""
+        place = f"{self.home}/.ssh"
+        known = "" if "userknownhostsfile" in values else f"-oUserKnownHostsFile={_quoted(f'{place}/known_hosts')}"
+        keys = [] if "identityfile" in values else [f"{place}/id_{kind}" for kind in _KEYS]
+        found = [f"-oIdentityFile={_quoted(key)}" for key in keys if os.path.exists(key)]
+        return [known, *found] if known else found
+
+    @staticmethod
+    def _first(user: str | None, port: int | None) -> list[ConfigLine]:
+        """What the launcher knows of a host, as the first lines of its configuration."""
+        first = [ConfigLine("user", user, "the host")] if user else []
+        return [*first, ConfigLine("port", str(port), "the host")] if port else first
 
     def _values(self, name: str, first: Sequence[ConfigLine]) -> tuple[dict[str, list[str]], dict[str, str]]:
         """The values for a host, and where each stands."""
@@ -101,7 +150,7 @@ class Resolver:
             return found.values, found.where
         except Unjudged as reason:
             args = [*(f"-o{line.key}={line.rest}" for line in first), *self._agent_args]
-            args += [] if self._only_file else account_file(self.home, self._account[1])
+            args += [] if self._only_file else account_file(self.home, self._account[1], self._system)
             raw = ask_ssh(name, args, self._environ, str(reason))
         return {key: _printed(key, rests) for key, rests in raw.items()}, {}
 
@@ -145,7 +194,7 @@ class Resolver:
         jump = one("proxyjump", "none")
         command = one("proxycommand", "none")
         timeout = one("connecttimeout", "none")
-        methods = one("preferredauthentications", "publickey").split(",")
+        methods = one("preferredauthentications", _METHODS).split(",")
         revoked = one("revokedhostkeys", "none")
         return HostConfig(
             name=name,
@@ -175,6 +224,7 @@ class Resolver:
             # ssh -G does not tell a list from a sign in front of one
             host_keys_as_listed="hostkeyalgorithms" in where and one("hostkeyalgorithms")[:1] not in ("+", "-"),
             chosen={key: where.get(key, "ssh -G") for key in OFFERED if key in values},
+            **_only_by_ssh(one, methods),
         )
 
     def _agent(self, text: str, values: Mapping[str, Sequence[str]], name: str) -> str:
@@ -182,6 +232,15 @@ class Resolver:
         if text == "SSH_AUTH_SOCK" or (text[:1] == "$" and text[1:2] != "{"):
             return self._environ.get(text.lstrip("$"), "")
         return "" if text.lower() == "none" else self.expand(text, values, name, True)
+
+
+def _only_by_ssh(one: Callable[[str, str], str], methods: Sequence[str]) -> dict[str, Any]:
+    """The fields about logins of which only the ssh program is capable; `one` returns a value, or a default."""
+    return {
+        "other_logins": {name: key for name, key in _LOGINS.items() if one(key, "no") == "yes" and name in methods},
+        "hardware": one("pkcs11provider", "none"),
+        "shares": one("controlpath", "none").lower() != "none",
+    }
 
 
 def _patience(interval: str, often: str) -> int:

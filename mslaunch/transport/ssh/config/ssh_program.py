@@ -17,11 +17,17 @@ def succeeds(command: str, environ: Mapping[str, str]) -> bool:
     return subprocess.run([shell, "-c", command], stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def ask_ssh(name: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:
-    """What `ssh -G` prints for a host and differs from what it prints without any configuration.  Raises LinkError."""
+def find_ssh(environ: Mapping[str, str]) -> str:
+    """The path of the ssh program; "" without one.  Directories of PATH that are not absolute do not count."""
     import shutil
 
-    program = shutil.which("ssh", path=environ.get("PATH"))
+    directories = [each for each in environ.get("PATH", os.defpath).split(":") if each.startswith("/")]
+    return shutil.which("ssh", path=":".join(directories)) or ""
+
+
+def ask_ssh(name: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:
+    """What `ssh -G` prints for a host and differs from what it prints without any configuration.  Raises LinkError."""
+    program = find_ssh(environ)
     if not program:
         raise LinkError(f"{reason}, and there is no ssh program to ask", name, f"Rewrite it. {WAY_OUT}")
     found, usual = (_printed(program, [*each, "--", name], environ, reason) for each in (args, ["-F", "none"]))
@@ -44,7 +50,9 @@ def _printed(program: str, args: Sequence[str], environ: Mapping[str, str], reas
     return values
 
 
-def account_file(home: str, account_home: str) -> list[str]:
+def account_file(home: str, account_home: str, system: str) -> list[str]:
     """The arguments by which ssh reads the configuration below HOME; by itself it reads that of the account."""
+    if home == account_home:
+        return []
     mine = f"{home}/.ssh/config"
-    return ["-F", mine] if home != account_home and os.path.exists(mine) else []
+    return ["-F", mine if os.path.exists(mine) else system if os.path.exists(system) else "none"]

@@ -10,6 +10,7 @@ from virtual_time import VirtualClock
 
 from mslaunch.agent.checks import link_server
 from mslaunch.agent.checks.link_server import LinkServer
+from mslaunch.protocol import address_proof
 from mslaunch.runtime.loop import Loop
 
 STRANGERS = 3 * link_server._AT_ONCE
@@ -56,27 +57,52 @@ def heard(loop: Loop, client: socket.socket, seconds: float = 2.0) -> bytes | No
     return got[0] if got else None
 
 
+NONCE = "5" * address_proof.NONCE
+
+
+def is_served(loop: Loop, server: LinkServer, client: socket.socket) -> bool:
+    """Prove to each other who we are, and ping."""
+    token = server.listening.token
+    client.send(NONCE.encode())
+    answer = heard(loop, client)
+    if not answer:
+        return False
+    proved, _, theirs = answer.decode().partition("\n")
+    assert address_proof.proved_address(token, NONCE, proved.encode()) == "127.0.0.1"
+    client.send(address_proof.caller_proof(token, NONCE, theirs.strip(), "127.0.0.1").encode() + b"p")
+    return heard(loop, client) == b"p"
+
+
+def test_a_proof_for_another_address_is_refused(loop: Loop, server: LinkServer) -> None:
+    """A relay passes on what a caller has sent it."""
+    token = server.listening.token
+    client = call(loop, server)
+    client.send(NONCE.encode())
+    answer = heard(loop, client)
+    assert answer
+    theirs = answer.decode().partition("\n")[2].strip()
+    client.send(address_proof.caller_proof(token, NONCE, theirs, "127.0.0.9").encode())
+    assert heard(loop, client) == b""
+    client.close()
+
+
 def test_strangers_keep_nobody_out(loop: Loop, server: LinkServer) -> None:
-    token, proof = server.listening.token.encode(), server.listening.proof.encode()
     first = call(loop, server)
-    first.send(token)
-    assert heard(loop, first) == proof
+    assert is_served(loop, server, first)
     strangers = [call(loop, server) for _ in range(STRANGERS)]
     assert heard(loop, strangers[0]) == b""  # the oldest one has made room
     assert heard(loop, strangers[-1], 0.01) is None
     second = call(loop, server)
-    second.send(token)
-    assert heard(loop, second) == proof
+    assert is_served(loop, server, second)
     first.send(b"p")
     assert heard(loop, first) == b"p"  # who has proved itself is not counted among them
     for client in (first, second, *strangers):
         client.close()
 
 
-def test_who_shows_no_token_is_hung_up_on_soon(loop: Loop, server: LinkServer) -> None:
+def test_a_caller_without_a_proof_is_hung_up_on_soon(loop: Loop, server: LinkServer) -> None:
     stranger, other = call(loop, server), call(loop, server)
-    other.send(server.listening.token.encode())
-    assert heard(loop, other) == server.listening.proof.encode()
+    assert is_served(loop, server, other)
     began = loop.now()
     assert heard(loop, stranger, 60.0) == b""
     assert loop.now() - began <= link_server._PROOF
@@ -89,13 +115,10 @@ def test_those_who_know_the_token_are_bounded(loop: Loop, server: LinkServer) ->
     clients = []
     for _ in range(link_server._AT_ONCE + 1):
         clients.append(call(loop, server))
-        clients[-1].send(server.listening.token.encode())
-        last = heard(loop, clients[-1])
-    assert last == b""
+        assert is_served(loop, server, clients[-1]) == (len(clients) <= link_server._AT_ONCE)
     clients.pop().close()
     clients.pop(0).close()
     clients.append(call(loop, server))
-    clients[-1].send(server.listening.token.encode())
-    assert heard(loop, clients[-1]) == server.listening.proof.encode()
+    assert is_served(loop, server, clients[-1])
     for client in clients:
         client.close()

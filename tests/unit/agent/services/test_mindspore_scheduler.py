@@ -244,6 +244,12 @@ def test_the_extension_alone_is_loaded(package: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "target CPU\nscheduling as MS_SCHED\n", "")
 
 
+def test_the_scheduler_has_a_name_that_ps_shows(package: Path, tmp_path: Path) -> None:
+    (package / "__init__.py").write_text("")
+    (package / "_c_expression.py").write_text(SHORT.format(end="print(open('/proc/self/comm').read())"))
+    assert "mslaunch-sched\n" in schedule(package, tmp_path).stdout
+
+
 def search(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     plain = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
     command = searching_command(sys.executable, 93)

@@ -117,7 +117,7 @@ def traceback_of(error: LinkError | None) -> str:
     return str(error)
 
 
-FAULT = "n1: internal error in the agent (please report this)\n  Traceback\n  KeyError: 7"
+FAULT = "n1: internal error in the agent (please report this)\n  | Traceback\n  | KeyError: 7"
 
 
 def test_an_agent_that_lacks_something_is_no_internal_error(host: Host) -> None:

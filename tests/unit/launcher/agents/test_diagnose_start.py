@@ -8,7 +8,7 @@ import os
 import pytest
 
 from mslaunch.datamodel.jobmap import Node
-from mslaunch.errors import LinkError, reason
+from mslaunch.errors import LinkError, exhausted, reason
 from mslaunch.launcher.agents.diagnose_start import explain, unanswered
 from mslaunch.transport.base import Link
 from mslaunch.transport.fork import LIMITS
@@ -104,7 +104,7 @@ class Local(Silent):
         (b"/dev/null is missing", "no agent could be started here: /dev/null is missing", ""),
         (b"", "no agent could be started here", ""),
         (b"two\nlines\n", "no agent could be started here: lines", "it printed:\n  | two"),
-        (os.strerror(errno.EAGAIN).encode(), f"no agent could be started here: {os.strerror(errno.EAGAIN)}", LIMITS),
+        (b"Too many (ulimit -n is 7)", "no agent could be started here: Too many (ulimit -n is 7)", LIMITS),
         (b"\x1b[31mred", "no agent could be started here: [31mred", ""),
     ],
 )
@@ -116,5 +116,16 @@ def test_nobody_has_logged_in_on_this_host(said: bytes, what: str, todo: str) ->
 def test_what_the_system_refused_is_named_with_its_file() -> None:
     assert reason(FileNotFoundError(errno.ENOENT, "No such file", "/dev/null")) == "/dev/null is missing"
     assert reason(PermissionError(errno.EACCES, "Permission denied", "/x")) == "/x: Permission denied"
-    assert reason(OSError(errno.EAGAIN, "try again")) == "try again"
+    assert reason(OSError(errno.EIO, "try again")) == "try again"
+    assert reason(OSError(errno.EMFILE, "Too many", "/x")) == f"Too many (ulimit -n is {os.sysconf('SC_OPEN_MAX')})"
+    limit = "pids.max of its control group" if os.geteuid() == 0 else "ulimit -u is "
+    assert reason(OSError(errno.EAGAIN, "try again")).startswith(f"try again ({limit}")
+
+
+def test_an_import_that_failed_for_a_limit_says_so() -> None:
+    error = exhausted(ImportError("x.so: cannot open shared object file: Too many open files"))
+    assert (error.errno, error.strerror) == (errno.EMFILE, "Too many open files")
+    error = exhausted(ImportError("x.so: cannot open shared object file: Error 24"))
+    assert error.errno == errno.EMFILE
+    assert reason(exhausted(ImportError("No module named x"))) == "No module named x"
     assert reason(OSError("odd")) == "odd"

@@ -17,8 +17,9 @@ from mslaunch.agent.launcher_link import LauncherLink
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
-from mslaunch.launcher.agents.connection import AgentConnection
+from mslaunch.launcher.agents.connection import MOST, AgentConnection
 from mslaunch.launcher.agents.leases import BUSY_LEASES
+from mslaunch.launcher.agents.link_room import hold, wait_for_itself
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Clock, Loop
@@ -193,3 +194,138 @@ def test_an_agent_that_gives_up_in_other_words_is_given_up(pair: Pair, word: byt
     pair.run(4)
     (error,) = pair.ends
     assert error and "\x1b" not in str(error) and len(str(error).splitlines()) < 4
+
+
+# --- much waits for a host
+
+
+MUCH = frames.encode(frames.RELEASE, payload=bytes(2 * MOST))
+ASK = frames.encode(frames.ASK)
+
+
+def take(pair: Pair) -> None:
+    """Read a little of what was sent down, if it has arrived."""
+    os.set_blocking(pair.down, False)
+    try:
+        os.read(pair.down, 1 << 16)
+    except BlockingIOError:
+        pass
+
+
+def test_a_host_that_reads_nothing_of_much_is_given_up_though_it_is_heard(pair: Pair, hours: VirtualClock) -> None:
+    pair.connection.send(MUCH)
+    while not pair.ends:
+        os.write(pair.up, ALIVE)
+        pair.run(1)
+    (error,) = pair.ends
+    assert error and "it has read nothing for" in error.what and "of the 15 MiB that wait for it" in error.what
+    assert 1015 <= hours.time <= 1021
+
+
+def test_a_host_that_reads_a_little_of_much_is_kept(pair: Pair) -> None:
+    pair.connection.send(MUCH)
+    for _ in range(20):
+        pair.run(10)
+        take(pair)
+        os.write(pair.up, ALIVE)
+    assert pair.ends == []
+
+
+def test_a_host_that_reads_nothing_of_little_is_kept(pair: Pair) -> None:
+    pair.connection.send(frames.encode(frames.RELEASE, payload=bytes(MOST - 100)))
+    for _ in range(20):
+        pair.run(10)
+        os.write(pair.up, ALIVE)
+    assert pair.ends == []
+
+
+def test_a_host_that_asks_for_more_than_it_reads_is_not_read_and_lives(pair: Pair) -> None:
+    """Nothing that it says is heard meanwhile, and nothing that it asks is answered twice."""
+    came: list[int] = []
+    pair.connection.attach(pair.ends.append, lambda frame: came.append(frame.kind))
+    pair.run(0.1)
+    pair.connection.send(MUCH)
+    os.write(pair.up, frames.encode(frames.STDERR, 0, b"x") + ASK + frames.encode(frames.STDERR, 0, b"y") + ASK)
+    pair.run(0.1)
+    assert came == [frames.STDERR] and pair.connection.behind
+    for _ in range(20):
+        pair.run(10)
+        take(pair)
+    assert pair.ends == [] and came == [frames.STDERR]
+    while pair.connection.pending > MOST // 2:
+        take(pair)
+        pair.run(0.001)
+    pair.run(0.1)
+    assert came == [frames.STDERR, frames.ASK, frames.STDERR, frames.ASK] and not pair.connection.behind
+    os.write(pair.up, ALIVE)
+    pair.run(10)
+    assert pair.ends == []
+    pair.run(100)
+    assert len(pair.ends) == 1, "its lease counts again"
+
+
+def test_a_host_that_waits_for_another_one_is_not_given_up(pair: Pair, hours: VirtualClock) -> None:
+    """It cannot be heard, and goes on once the other one was given up."""
+    (down, writer), (reader, up) = os.pipe(), os.pipe()
+    deaf, ends = AgentConnection(pair.loop, Link(Node("n2", 1, "-H"), reader, writer)), []
+    came: list[int] = []
+    pair.connection.attach(pair.ends.append, lambda frame: came.append(frame.kind))
+    deaf.attach(ends.append)
+    pair.links.add(deaf)
+    try:
+        os.write(up, frames.MAGIC + HELLO)
+        pair.run(0.1)
+        deaf.send(MUCH)
+        hold(pair.connection, deaf)
+        os.write(pair.up, frames.encode(frames.STDERR, 0, b"x"))
+        for _ in range(14):
+            pair.run(1)
+        assert pair.ends == [] and ends == [] and came == []
+        for _ in range(7):
+            pair.run(1)
+            os.write(pair.up, ALIVE)
+        assert pair.ends == [] and len(ends) == 1 and came == [frames.STDERR]
+    finally:
+        deaf.close()
+        os.close(down)
+        os.close(up)
+
+
+@pytest.mark.parametrize("hours_asleep", [8, 23])
+def test_without_a_lease_a_host_may_sleep_for_a_night(hours: VirtualClock, hours_asleep: int) -> None:
+    pair = Pair(hours, lease=0.0)
+    try:
+        pair.run(0.1)
+        pair.connection.send(MUCH)
+        os.write(pair.up, ASK)
+        pair.run(hours_asleep * 3600)
+        assert pair.connection.behind and pair.ends == []
+        take(pair)
+        pair.run(hours_asleep * 3600)
+        assert pair.ends == []
+        pair.run(25 * 3600)
+        assert "it has read nothing for 8.64e+04 s" in str(pair.ends)
+    finally:
+        pair.close()
+
+
+def test_who_does_not_wait_for_another_one_any_more_is_read(pair: Pair) -> None:
+    """As when the job is being ended."""
+    (down, writer), (reader, up) = os.pipe(), os.pipe()
+    deaf = AgentConnection(pair.loop, Link(Node("n2", 1, "-H"), reader, writer))
+    came: list[int] = []
+    pair.connection.attach(pair.ends.append, lambda frame: came.append(frame.kind))
+    try:
+        pair.run(0.1)
+        deaf.send(MUCH)
+        hold(pair.connection, deaf)
+        os.write(pair.up, frames.encode(frames.STDERR, 0, b"x"))
+        pair.run(1)
+        assert came == []
+        wait_for_itself(pair.connection)
+        pair.run(1)
+        assert came == [frames.STDERR]
+    finally:
+        deaf.close()
+        os.close(down)
+        os.close(up)

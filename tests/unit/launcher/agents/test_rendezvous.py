@@ -10,9 +10,10 @@ from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement, RankPor
 from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
+from mslaunch.launcher.agents import rendezvous
 from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
 from mslaunch.protocol import control, frames
-from mslaunch.protocol.control import Hello, Reserved
+from mslaunch.protocol.control import Hello, Reached, Reserved
 
 USUAL = ServicePolicy()
 ANSWER = Reserved((10002, 10005, 10001), 10003, "token")
@@ -52,12 +53,21 @@ class Lab:
     def _send(self, node: int, data: bytes) -> None:
         self.sent += [(node, frame) for frame in frames.Decoder().feed(data)]
 
+    def reached(self, node: int, *addresses: str, translated: tuple[str, ...] = ()) -> None:
+        """The answer of a node to its probe."""
+        self.wireup.reached(node, Reached(addresses, translated))
+
     def asked(self) -> dict[int, bytes]:
         """The ports requested from each node."""
         return {node: frame.payload for node, frame in self.sent if frame.kind == frames.RESERVE}
 
+    def probed(self, node: int) -> list[str]:
+        """The addresses that a node was last asked to probe."""
+        probes = [frame for to, frame in self.sent if to == node and frame.kind == frames.PROBE]
+        return list(control.unpack_record(control.Probe, probes[-1].payload).addresses)
+
     def candidates(self) -> list[str]:
-        return list(control.unpack_record(control.Probe, self.sent[-1][1].payload).addresses)
+        return self.probed(self.sent[-1][0])
 
 
 def test_one_node_asks_no_other() -> None:
@@ -75,7 +85,7 @@ def test_services_are_for_the_hosts_of_the_job() -> None:
     lab = Lab(("10.0.0.1", "127.0.0.1"), ("10.0.0.2", "fd00::2", "::1"))
     assert [frame.payload for _, frame in lab.sent] == [b"0 0 0"]
     lab.wireup.reserved(0, ANSWER)
-    lab.wireup.reached(1, ["10.0.0.1"])
+    lab.reached(1, "10.0.0.1")
     assert lab.hosts == ("10.0.0.1", "10.0.0.2", "fd00::2")
     lab = Lab(("10.0.0.1",), elsewhere=True)
     assert [frame.payload for _, frame in lab.sent] == [b"0 0 0"]
@@ -93,34 +103,128 @@ def test_the_others_probe_the_node_of_rank_0() -> None:
         10003,
         "token",
     )
-    lab.wireup.reached(0, ["192.168.0.2", "10.0.0.2"])
+    lab.reached(0, "192.168.0.2", "10.0.0.2")
     assert lab.done == []
-    lab.wireup.reached(2, ["192.168.0.2"])
+    lab.reached(2, "192.168.0.2")
     assert lab.done == [(Endpoint("192.168.0.2", 10001, 10002, own_ports=OWN), "")]
 
 
 def test_the_first_candidate_that_all_reach_wins() -> None:
     lab = Lab(("10.0.0.1", "192.168.0.1"), ("10.0.0.2",))
     lab.wireup.reserved(0, ANSWER)
-    lab.wireup.reached(1, ["192.168.0.1", "10.0.0.1"])
+    lab.reached(1, "192.168.0.1", "10.0.0.1")
     assert lab.done[0][0].address == "10.0.0.1"
 
 
 def test_candidates_in_their_order_and_once() -> None:
-    lab = Lab(("10.0.0.1", "10.1.0.1", "127.0.0.1"), (), (), seen={1: "172.16.0.9", 2: "10.1.0.1"})
+    """What most hosts see of the launcher comes first, if it is the host's own, then the list of the kernel."""
+    own = ("172.17.0.1", "10.0.0.1", "10.1.0.1", "10.2.0.1", "127.0.0.1")
+    lab = Lab(own, (), (), (), seen={1: "10.1.0.1", 2: "10.2.0.1", 3: "10.2.0.1"})
     lab.wireup.reserved(0, ANSWER)
-    assert lab.candidates() == ["10.0.0.1", "172.16.0.9", "10.1.0.1", "127.0.0.1"]
-    lab = Lab(("127.0.0.1",), (), seen={0: "10.0.0.7", 1: "172.16.0.9"})
+    assert lab.candidates() == ["10.2.0.1", "10.1.0.1", "172.17.0.1", "10.0.0.1", "127.0.0.1"]
+    lab = Lab(own, (), seen={0: "10.9.9.9", 1: "10.2.0.1"})
     lab.wireup.reserved(0, ANSWER)
-    assert lab.candidates() == ["172.16.0.9", "127.0.0.1"], "loopback last; how the first node was reached says nothing"
+    assert lab.candidates()[:2] == ["172.17.0.1", "10.2.0.1"], "ssh came to the first one"
+
+
+def test_a_host_has_no_more_candidates_than_an_agent_names() -> None:
+    """The other hosts need a descriptor for each."""
+    own = tuple(f"10.0.{number >> 8}.{number & 255}" for number in range(2 * control.ADDRESSES))
+    lab = Lab(own, (), seen={1: own[-1]})
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.candidates() == [own[-1], *own[: control.ADDRESSES - 1]]
+
+
+@pytest.mark.parametrize(
+    ("seen", "added"),
+    [
+        ({1: "203.0.113.9", 2: "203.0.113.9"}, ["203.0.113.9"]),
+        ({1: "203.0.113.9", 2: "203.0.113.8"}, []),
+        ({1: "203.0.113.9"}, []),
+        ({1: "10.0.0.3", 2: "10.0.0.3"}, []),  # that of another host
+        ({0: "10.9.9.9", 1: "203.0.113.9", 2: "203.0.113.9"}, []),  # the launcher is elsewhere
+        ({0: "10.0.0.1", 1: "203.0.113.9", 2: "203.0.113.9"}, ["203.0.113.9"]),  # it came from there to itself
+        ({1: "127.0.0.9", 2: "127.0.0.9"}, []),
+    ],
+    ids=str,
+)
+def test_what_is_no_address_of_the_host_counts_if_all_others_say_so(seen: dict[int, str], added: list[str]) -> None:
+    lab = Lab(("10.0.0.1", "127.0.0.1"), ("10.0.0.2",), ("10.0.0.3",), seen=seen)
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.candidates() == ["10.0.0.1", "127.0.0.1", *added]
+
+
+def test_an_address_behind_translation_is_taken_if_all_others_prove_it() -> None:
+    """Then the user is told, for a relay could be there."""
+    seen = {1: "203.0.113.9", 2: "203.0.113.9"}
+    for answers, address, text in (
+        (
+            [((), ("203.0.113.9",))] * 2,
+            "203.0.113.9",
+            "other hosts reach n0 at 203.0.113.9 only by address translation",
+        ),
+        (
+            [(("203.0.113.9",), ())] * 2,
+            "203.0.113.9",
+            "other hosts reach n0 at 203.0.113.9 only by address translation",
+        ),
+        ([(("10.0.0.1",), ("203.0.113.9",))] * 2, "10.0.0.1", ""),
+        ([((), ("203.0.113.9",)), ((), ())], "10.0.0.1", "n1, n2 cannot reach n0 at 10.0.0.1"),
+        ([((), ("203.0.113.9",)), (("10.0.0.1",), ())], "10.0.0.1", "n1 cannot reach n0 at 10.0.0.1"),
+    ):
+        lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), seen=seen)
+        lab.wireup.reserved(0, ANSWER)
+        for node, (addresses, translated) in enumerate(answers, 1):
+            lab.reached(node, *addresses, translated=translated)
+        assert lab.done[0][0].address == address and lab.done[0][1] == (text and f"{text} (MASTER_ADDR)")
+
+
+def test_a_host_that_reaches_what_it_was_not_asked_for_is_an_error() -> None:
+    for addresses, translated in ((("10.0.0.2",), ()), ((), ("10.0.0.2",)), (("10.0.0.1", "10.9.9.9"), ())):
+        lab = Lab(("10.0.0.1",), ("10.0.0.2",))
+        lab.wireup.reserved(0, ANSWER)
+        with pytest.raises(WireError, match="not asked to probe"):
+            lab.reached(1, *addresses, translated=translated)
+
+
+def test_a_host_that_takes_an_own_address_for_the_launchers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "addresses", lambda: ["10.0.0.1", "172.17.0.1"])
+    own = (("10.0.0.1",), ("10.0.0.2", "172.17.0.1"), ("10.0.0.3", "172.17.0.1"))
+    lab = Lab(*own, seen={1: "10.0.0.2", 2: "172.17.0.1"})
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.candidates() == ["10.0.0.1"]
+    lab.reached(1, "10.0.0.1")
+    lab.reached(2, "10.0.0.1")
+    text = "n1 says that it sees this host at 10.0.0.2, its own address: that is ignored"
+    assert lab.done == [(Endpoint("10.0.0.1", 10001, 10002, own_ports=OWN), text)], "the launcher may be on n2"
+
+
+@given(st.data())
+def test_one_dishonest_host_moves_no_other(data: st.DataObject) -> None:
+    """All meet at an address of rank 0's host that honest hosts have proved, whatever the other one says."""
+    own = ("172.17.0.1", "10.0.0.1", "10.1.0.1")
+    pool = (*own, "10.0.0.2", "10.0.0.3", "10.6.6.6", "203.0.113.9", "127.0.0.1")
+    said = st.lists(st.sampled_from(pool), max_size=3, unique=True).map(tuple)
+    seen = data.draw(st.sampled_from(["", "10.0.0.1"]))
+    lies = {0: "", 1: seen, 2: seen, 3: data.draw(st.sampled_from(pool))}
+    lab = Lab(own, ("10.0.0.2",), ("10.0.0.3",), data.draw(said), seen=lies)
+    lab.wireup.reserved(0, ANSWER)
+    candidates = lab.probed(3)
+    assert set(candidates) == set(own) and candidates == lab.probed(1) == lab.probed(2)
+    honest = data.draw(st.lists(st.sampled_from(own), min_size=1, unique=True))
+    some = st.lists(st.sampled_from(candidates), unique=True)
+    lab.reached(1, *honest)
+    lab.reached(3, *data.draw(some), translated=tuple(data.draw(some)))
+    lab.reached(2, *honest)
+    assert lab.done[0][0].address in honest
 
 
 def test_no_common_address_is_a_warning() -> None:
     lab = Lab(("10.0.0.1", "10.1.0.1"), (), (), ())
     lab.wireup.reserved(0, ANSWER)
-    lab.wireup.reached(1, ["10.1.0.1"])
-    lab.wireup.reached(2, [])
-    lab.wireup.reached(3, ["10.1.0.1"])
+    lab.reached(1, "10.1.0.1")
+    lab.reached(2)
+    lab.reached(3, "10.1.0.1")
     assert lab.done == [
         (Endpoint("10.1.0.1", 10001, 10002, own_ports=OWN), "n2 cannot reach n0 at 10.1.0.1 (MASTER_ADDR)")
     ]
@@ -129,7 +233,7 @@ def test_no_common_address_is_a_warning() -> None:
 def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
     lab = Lab((), ())
     lab.wireup.reserved(0, ANSWER)
-    lab.wireup.reached(1, [])
+    lab.reached(1)
     assert len(lab.done) == 1 and "n1" in lab.done[0][1]
 
 
@@ -167,7 +271,7 @@ def test_the_port_of_a_share_of_all_ranks_may_move() -> None:
 def test_a_dry_run_has_no_scheduler() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), cluster=ServicePolicy(simulated=True))
     lab.wireup.reserved(0, Reserved((10001,), 10003, "first"))
-    lab.wireup.reached(1, ["10.0.0.1"])
+    lab.reached(1, "10.0.0.1")
     assert lab.done == [(Endpoint("10.0.0.1", 10001, 0), "")]
 
 
@@ -180,12 +284,12 @@ def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     probes = {node: control.unpack_record(control.Probe, frame.payload) for node, frame in lab.sent[2:]}
     at_first, at_other = (("10.0.0.1",), 10003, "first"), (("10.0.0.3",), 10004, "second")
     assert probes == {0: at_other, 1: at_first, 2: at_first}, "one listener at a time"
-    lab.wireup.reached(0, ["10.0.0.3"])
-    lab.wireup.reached(1, ["10.0.0.1"])
+    lab.reached(0, "10.0.0.3")
+    lab.reached(1, "10.0.0.1")
     assert control.unpack_record(control.Probe, lab.sent[-1][1].payload) == at_other and lab.sent[-1][0] == 1
-    lab.wireup.reached(2, [])
+    lab.reached(2)
     assert lab.done == [] and lab.wireup.silent() == 1
-    lab.wireup.reached(1, ["10.0.0.3"])
+    lab.reached(1, "10.0.0.3")
     assert lab.done == [
         (Endpoint("10.0.0.1", 10001, 8119, "10.0.0.3", own_ports=OWN), "n2 cannot reach n0 at 10.0.0.1 (MASTER_ADDR)")
     ]
@@ -210,7 +314,7 @@ def test_the_hosts_of_ranks_are_probed_by_all_others() -> None:
     for node in own:
         for target in [target for target in (0, 2, 1) if target != node]:
             assert lab.done == []
-            lab.wireup.reached(node, own[target] if (node, target) != (1, 2) else ["10.1.0.3"])
+            lab.reached(node, *(own[target] if (node, target) != (1, 2) else ["10.1.0.3"]))
     held = {0: RankPorts("10.0.0.1", (7001,)), 2: RankPorts("10.1.0.3", (7003, 7004))}
     assert lab.done == [(Endpoint("10.0.0.1", 10001, 8119, "10.0.0.2", own_ports=OWN, rank_ports=held), "")]
 
@@ -219,8 +323,8 @@ def test_a_host_that_cannot_reach_ranks_is_named() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), rank_ports={0: 1, 1: 1}, cluster=ServicePolicy(simulated=True))
     lab.wireup.reserved(0, Reserved((7001, 10001), 1, "0"))
     lab.wireup.reserved(1, Reserved((7002,), 2, "1"))
-    lab.wireup.reached(0, [])
-    lab.wireup.reached(1, ["10.0.0.1"])
+    lab.reached(0)
+    lab.reached(1, "10.0.0.1")
     assert lab.done[0][1] == "n0 cannot reach n1 at 10.0.0.2 (its ranks, --env-for)"
     assert lab.done[0][0].rank_ports[1] == RankPorts("10.0.0.2", (7002,))
 
@@ -229,8 +333,8 @@ def test_a_host_that_cannot_reach_the_scheduler_is_named() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1)
     lab.wireup.reserved(0, ONE_PORT)
     lab.wireup.reserved(1, OTHER_PORT)
-    lab.wireup.reached(0, [])
-    lab.wireup.reached(1, ["10.0.0.1"])
+    lab.reached(0)
+    lab.reached(1, "10.0.0.1")
     assert lab.done[0][1] == "n0 cannot reach n1 at 10.0.0.2 (MS_SCHED_HOST)"
 
 
@@ -240,8 +344,8 @@ def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
         lab = Lab(("10.0.0.1",), ("10.0.0.2", "192.168.0.2"), service=1, cluster=ServicePolicy(host))
         lab.wireup.reserved(0, ONE_PORT)
         lab.wireup.reserved(1, OTHER_PORT)
-        lab.wireup.reached(0, ["10.0.0.2", "192.168.0.2"])
-        lab.wireup.reached(1, ["10.0.0.1"])
+        lab.reached(0, "10.0.0.2", "192.168.0.2")
+        lab.reached(1, "10.0.0.1")
         assert lab.done[0][0] == Endpoint("10.0.0.1", 10001, 8119, "192.168.0.2", own_ports=OWN)
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1, cluster=ServicePolicy("192.168.7.7"))
     lab.wireup.reserved(0, ONE_PORT)
@@ -259,10 +363,10 @@ def test_unexpected_answers_are_errors() -> None:
     with pytest.raises(WireError):
         lab.wireup.reserved(1, ANSWER)
     with pytest.raises(WireError):
-        lab.wireup.reached(1, [])
+        lab.reached(1)
     lab.wireup.reserved(0, ANSWER)
     with pytest.raises(WireError):
-        lab.wireup.reached(0, [])
+        lab.reached(0)
 
 
 def test_the_scheduler_is_on_the_node_of_the_first_rank_unless_a_host_is_named() -> None:
@@ -286,7 +390,7 @@ def test_every_answer_is_awaited_once(data: st.DataObject) -> None:
             ports = tuple(20000 + node * 10 + at for at in range(len(control.unpack_ports(lab.asked()[node]))))
             lab.wireup.reserved(node, Reserved(ports, 1, "x"))
         else:
-            lab.wireup.reached(node, [f"10.1.0.{at}" for at in range(count)])
+            lab.reached(node, *lab.probed(node)[1:])
         waiting += [(to, frame.kind) for to, frame in lab.sent[before:]]
     ((endpoint, warning),) = lab.done
     assert endpoint.service_port == 20000 + service * 10 and endpoint.port == 20001 + first * 10 + (first == service)

@@ -252,7 +252,7 @@ def test_a_host_that_cannot_store_is_named(hosts: tuple[Loop, Host, Host], here:
     bad.say("no room")
     with pytest.raises(LaunchError, match="no room") as caught:
         send_files(loop, [bad.peer, good.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
-    assert (caught.value.where, caught.value.todo) == ("n1", "do")
+    assert (caught.value.where, caught.value.todo) == ("n1", "| do")
 
 
 def test_a_host_that_is_lost_is_named(hosts: tuple[Loop, Host, Host], here: Path) -> None:
@@ -281,7 +281,7 @@ def test_the_traceback_of_a_crashed_agent_is_reported(hosts: tuple[Loop, Host, H
     os.write(bad.writer, frames.encode(frames.FAULT, payload=b"Traceback\nOSError: no room"))
     with pytest.raises(UnreachedError, match="internal error in the agent") as caught:
         send_files(loop, [bad.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
-    assert (caught.value.where, caught.value.todo) == ("n1", "Traceback\nOSError: no room")
+    assert (caught.value.where, caught.value.todo) == ("n1", "| Traceback\n| OSError: no room")
 
 
 def test_an_interrupt_ends_staging(hosts: tuple[Loop, Host, Host], here: Path) -> None:

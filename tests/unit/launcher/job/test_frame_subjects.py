@@ -17,9 +17,10 @@ from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePla
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import WireError
-from mslaunch.launcher.agents.connection import OF_NODE, SUBJECTS, JobAgents
+from mslaunch.launcher.agents.connection import OF_NODE, SUBJECTS
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Started
+from mslaunch.launcher.job.job_actions import JobAgents
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
@@ -76,13 +77,13 @@ class Agent:
         self.node = node
         self.hello = control.Hello(node.name, 1, 2, 2, "3.9", ("127.0.0.1",))
         self.sent: list[int] = []
-        self.pending = 0
+        self.pending, self.behind = 0, ()
 
     def attach(self, on_end: Callable[[Any], None], on_frame: Callable[[frames.Frame], None]) -> None:
         self.say = lambda kind, rank, payload=b"": on_frame(frames.Frame(kind, rank, payload))
 
-    def send(self, frame: bytes) -> None:
-        self.sent += [one.kind for one in frames.Decoder(frames.DOWN).feed(frame)]
+    def send(self, *pieces: bytes) -> None:
+        self.sent += [one.kind for one in frames.Decoder(frames.DOWN).feed(b"".join(pieces))]
 
 
 class Spawner:

@@ -15,10 +15,10 @@ from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePla
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LinkError, UsageError, WireError
-from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Interrupted, Signalled
+from mslaunch.launcher.job.job_actions import JobAgents
 from mslaunch.launcher.job.program_starts import ProgramStarts
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.stdio.file_patterns import PatternValues
@@ -42,13 +42,14 @@ class Agent:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.hello = HELLO
+        self.pending, self.behind = 0, ()
         self.sent: list[frames.Frame] = []
 
     def attach(self, on_end: Callable[[Any], None], on_frame: Callable[[frames.Frame], None]) -> None:
         self.ended, self.handle = on_end, on_frame
 
-    def send(self, frame: bytes) -> None:
-        self.sent += frames.Decoder().feed(frame)
+    def send(self, *pieces: bytes) -> None:
+        self.sent += frames.Decoder().feed(b"".join(pieces))
 
     def say(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
         self.handle(frames.Frame(kind, rank, payload))
@@ -182,7 +183,6 @@ def test_the_next_program_starts_when_the_head_listens(make: Callable[..., Job],
 
 def test_ranks_start_once_the_key_store_is_served(make: Callable[..., Job]) -> None:
     job = make(scopes={"global": [0, 0]})
-    job.agent.pending = 0
     with pytest.raises(WireError, match="which means nothing here"):
         job.agent.say(frames.WRITE, payload=StoreMessage("served", 1024, "lo").pack())
     job.prepare()

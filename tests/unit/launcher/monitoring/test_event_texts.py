@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.errors import LaunchError
 from mslaunch.launcher import observers
-from mslaunch.launcher.monitoring.event_texts import EVENTS, EventTexts, SecretValues, time_text
+from mslaunch.launcher.monitoring.event_texts import EVENTS, EventTexts, SecretValues, json_text, time_text
 
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((Path(__file__).parents[4] / "docs" / "events.schema.json").read_text(encoding="utf-8"))
@@ -110,3 +112,30 @@ def test_hosts_that_are_connected_are_told_of_when_more_have_answered() -> None:
     records = [(0, False), (0, False), (1, False), (1, False), (1, True), (0, False)]
     told = [texts.of(observers.Connecting(float(at), answered, 2, over)) for at, (answered, over) in enumerate(records)]
     assert [event is not None for event in told] == [True, False, True, False, True, True]
+
+
+VALUES = st.recursive(
+    st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(VALUES)
+def test_json_has_the_value_and_nothing_that_acts_on_a_terminal(value: Any) -> None:
+    for indent in (None, 1):
+        text = json_text(value, indent)
+        assert json.loads(text.encode("utf-8")) == value
+        assert all(char.isprintable() or (indent and char == "\n") for char in text)
+
+
+@pytest.mark.parametrize("char", ["\x7f", "\x80", "\x9b", "\x9d", "\u202e", "\u2028", "\u200b", "\ud800", "\U000e0001"])
+def test_what_is_not_printable_is_escaped(char: str) -> None:
+    text = json_text({"text": f"é{char}"})
+    assert text.isprintable() and text.startswith('{"text": "é\\u')
+    assert json.loads(text) == {"text": f"é{char}"}
+
+
+def test_many_odd_characters_take_no_long_time() -> None:
+    text = "".join(map(chr, range(0x80, 0x11_0000))) * 2
+    began = time.process_time()
+    json_text([text])
+    assert time.process_time() - began < 20, "two on a machine that is not slow"

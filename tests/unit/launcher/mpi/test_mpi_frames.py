@@ -54,13 +54,14 @@ class Agents:
         table = self.state.table
         job = RunningJob(
             table.hosts, table.names, table.running, table.in_mpi, lambda: [], lambda: False, self._send,
-            lambda node: 0, self.events.append, self._notify, lambda agent: 0, lambda world, nodes, mpi: None,
+            lambda node: False, lambda node, call: None, self.events.append, self._notify, lambda agent: 0,
+            lambda world, nodes, mpi: None,
         )  # fmt: skip
         self.mpi = MpiFrames(job, lambda job: Refusing())
         self.mpi.add_world(World("7", 0, ("n0", "n1"), ((0, 1), (2, 3)), sizes=(4,)))
 
-    def _send(self, node: int, frame: bytes) -> None:
-        (whole,) = frames.Decoder().feed(frame)
+    def _send(self, node: int, *pieces: bytes) -> None:
+        (whole,) = frames.Decoder().feed(b"".join(pieces))
         self.sent.append((node, whole))
 
     def _notify(self, kind: str, facts: Any) -> None:

@@ -206,7 +206,8 @@ class Hosts:
         table = self.state.table
         running = RunningJob(
             table.hosts, table.names, table.running, table.in_mpi, table.ended, lambda: self.state.phase == ENDING,
-            self.send, lambda node: 0, self.on, self.notify, self.add_agent, self.add_world,
+            self.send, lambda node: False, lambda node, call: None, self.on, self.notify, self.add_agent,
+            self.add_world,
         )  # fmt: skip
         self.spawning = Spawner(job, running)
         self.mpi = MpiFrames(running, lambda job: self.spawning)
@@ -226,8 +227,8 @@ class Hosts:
 
     # what the controller does
 
-    def send(self, node: int, frame: bytes) -> None:
-        self.sent += ((node, one) for one in frames.Decoder().feed(frame))
+    def send(self, node: int, *pieces: bytes) -> None:
+        self.sent += ((node, one) for one in frames.Decoder().feed(b"".join(pieces)))
 
     def notify(self, kind: str, facts: Any) -> None:
         self.notices.append(notice_text(kind, facts, self.state.table.names, self.state.table.hosts))
