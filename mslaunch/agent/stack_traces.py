@@ -16,7 +16,7 @@ from mslaunch.agent.ranks.programs_of_shells import held_back
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.agent.ranks.trusted_path import is_trusted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
-from mslaunch.host.processes import is_ours, link, numbers, stat_fields
+from mslaunch.host.processes import identity, is_ours, link, numbers, stat_fields
 from mslaunch.host.system_files import head_of
 from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
@@ -258,8 +258,7 @@ def _commands(pid: int, path: Sequence[str], folders: Sequence[str]) -> list[tup
     A tool for Python may also lie beside the interpreter, or in `folders`.  The process may have chosen both, so such a
     tool is run only if nobody but us and root can have put it there.
     """
-    if not is_ours(pid):
-        return []
+    before = identity(pid)
     folder, name = os.path.split(link(pid, "exe"))
     python = name.startswith(("python", "pypy"))
     places = [place for place in (*path, *_PLACES) if place.startswith("/")]
@@ -272,7 +271,7 @@ def _commands(pid: int, path: Sequence[str], folders: Sequence[str]) -> list[tup
         file = next((file for file in files if os.access(file, os.X_OK)), "")
         if file:
             found.append((slow, [file, *(str(pid) if word == "PID" else word for word in args)]))
-    return found
+    return found if before and identity(pid) == before else []
 
 
 def worth_keeping(output: str) -> str:

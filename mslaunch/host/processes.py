@@ -11,7 +11,7 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _PF_EXITING = 4
 _ROUNDS = 100  # a process that cannot be killed, or forks faster than we look, must not hold us up for ever
@@ -51,6 +51,21 @@ def is_ours(pid: int) -> bool:
     One that has dropped our rights, or has others' beside them, is not; nor is one that has ended.
     """
     return ids(pid, b"Uid:") == {os.geteuid()}
+
+
+def other_users(pids: Iterable[int]) -> set[int]:
+    """The user ids of these processes that are neither ours nor root's, who has our rights anyway."""
+    return {user for pid in pids for user in ids(pid, b"Uid:")} - {os.geteuid(), 0}
+
+
+def identity(pid: int) -> tuple[bytes, set[int], set[int]] | None:
+    """When a process began, its users and groups; None unless it is ours.
+
+    What is read between two equal ones was read from one process, which had our rights: neither was its number given to
+    another one meanwhile, nor has it become a setuid program.
+    """
+    fields, users = stat_fields(pid), ids(pid, b"Uid:")
+    return (fields[19], users, ids(pid, b"Gid:")) if len(fields) > 19 and users == {os.geteuid()} else None
 
 
 def ids(pid: int, field: bytes) -> set[int]:

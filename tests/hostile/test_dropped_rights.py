@@ -12,9 +12,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from launching import COMMAND, environment
@@ -23,7 +25,11 @@ from other_user import BOUND, UID, as_user, interpreter
 from mslaunch.agent.mpi import shm_cleanup
 from mslaunch.agent.ranks import session_dir
 from mslaunch.agent.ranks.trusted_path import is_trusted
+from mslaunch.agent.services import mindspore_scheduler
 from mslaunch.agent.services.mindspore_scheduler import SchedulerCommands, find_interpreter
+from mslaunch.agent.services.service_kind import ServiceCommand
+from mslaunch.errors import LaunchError
+from mslaunch.host import processes
 from mslaunch.host.processes import is_ours
 
 pytestmark = pytest.mark.usefixtures("second_user")
@@ -267,6 +273,44 @@ def test_a_tree_deeper_than_a_path_can_be_is_removed(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", tmp_path / "session"], check=False)  # pytest itself could not
 
 
+def test_what_another_user_cannot_remove_stays(commons: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A folder of that user is moved into one that a rank has given away; a folder of ours is in it."""
+    box = commons / "session" / "rank.0" / "box"
+    (box / "vault").mkdir(0o700, parents=True)
+    (box / "vault" / "file").write_text("precious")
+    (box / "own" / "deep").mkdir(parents=True)
+    (box / "own" / "deep" / "file").touch()
+    for path in (box.parent, box, box / "own", box / "own" / "deep"):
+        os.chown(path, UID, UID)
+    (box / "own" / "deep").chmod(0)
+    session_dir.remove(str(commons / "session"))
+    assert (box / "vault" / "file").read_text() == "precious"
+    assert not (box / "own").exists()
+    assert f"mslaunch: {commons}/session stays" in capfd.readouterr().err
+
+
+ENTRY = """
+cd "$OMPI_FILE_LOCATION" && chown UID:UID . && pwd > COMMONS/path || exit 9
+exec setpriv --reuid=UID --regid=UID --clear-groups -- mv COMMONS/box .
+"""
+
+
+def test_a_launch_does_not_remove_what_another_user_has_moved_into_its_session_directory(commons: Path) -> None:
+    (commons / "box" / "vault").mkdir(parents=True)
+    (commons / "box" / "vault" / "file").write_text("precious")
+    (commons / "box" / "vault").chmod(0o700)
+    os.chown(commons / "box", UID, UID)
+    commons.chmod(0o777)
+    (commons / "sent").touch()
+    entry = ENTRY.replace("UID", str(UID)).replace("COMMONS", str(commons))
+    line = [*COMMAND, "--preload-files", str(commons / "sent"), "-n", "1", "sh", "-c", entry]
+    env = environment(TMPDIR=str(commons))
+    done = subprocess.run(line, env=env, cwd="/", capture_output=True, text=True, timeout=BOUND, check=False)
+    assert done.returncode == 0, done
+    rank = Path((commons / "path").read_text().strip())
+    assert (rank / "box" / "vault" / "file").read_text() == "precious"
+
+
 def test_a_directory_of_another_user_stays(commons: Path) -> None:
     (commons / "session").mkdir()
     (commons / "session" / "file").touch()
@@ -286,42 +330,88 @@ sys.stdin.read()
 """
 
 
-def test_the_scheduler_has_the_rights_of_the_rank_that_names_it(theirs: Path, commons: Path) -> None:
-    package = commons / "mindspore"
-    package.mkdir()
-    (package / "_c_expression.so").write_bytes(b"\0" * 4096)
-    (package / "_c_expression.py").write_text("raise ImportError\n")
-    (package / "__init__.py").write_text("")
-    (package / "communication.py").write_text(
-        "import os\ndef init():\n    print(os.getresuid(), os.getresgid(), os.getgroups(), os.environ['MINE'])\n"
-    )
-    shutil.copytree(package, commons / "site" / "mindspore")
-    line = [str(theirs / "python3"), "-I", "-S", "-c", LOADS, str(commons / "site/mindspore/_c_expression.so")]
-    env = {"MINE": "1", "LD_PRELOAD": "", "PATH": "/usr/bin:/bin"}
-    with as_user(UID, line, stdin=subprocess.PIPE, env=env, cwd=commons) as rank:
-        assert rank.stdout and rank.stdout.readline() == b"ready\n"
-        assert find_interpreter([rank.pid])
-        own = SimpleNamespace(service=SimpleNamespace(program="light", env=()), wdir=lambda: "/")
-        command = SchedulerCommands(own).on_connection([rank.pid])  # type: ignore[arg-type]
-        rank.communicate()
-    assert command
-    done = subprocess.run(
-        command.argv, executable=command.path, env=command.env, cwd=command.wdir, capture_output=True, text=True,
-        timeout=BOUND, check=False,
-    )  # fmt: skip
-    assert done.stdout == f"{(UID,) * 3} {(UID,) * 3} [] 1\n", done
-
-
-def test_a_rank_with_mixed_rights_gets_no_scheduler(theirs: Path, commons: Path) -> None:
+@pytest.mark.parametrize("runs", ["light", "ranks"])
+def test_the_interpreter_of_a_rank_without_our_rights_is_not_run(theirs: Path, commons: Path, runs: str) -> None:
     library = commons / "site/mindspore/_c_expression.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"\0" * 4096)
-    code = f"import os\nos.setresuid({UID}, 0, 0)\n{LOADS}"
-    line = [str(theirs / "python3"), "-I", "-S", "-c", code, str(library)]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+    line = [str(theirs / "python3"), "-I", "-S", "-c", LOADS, str(library)]
+    service, program = SimpleNamespace(program=runs, env=()), ServiceCommand("/program", ["program"], {}, "/")
+    own = SimpleNamespace(service=service, wdir=lambda: "/", env=lambda wdir: {}, command=lambda env, wdir: program)
+    with as_user(UID, line, stdin=subprocess.PIPE) as rank:
         assert rank.stdout and rank.stdout.readline() == b"ready\n"
-        assert find_interpreter([rank.pid]) is None
-        rank.send_signal(signal.SIGKILL)
+        if runs == "light":
+            with pytest.raises(LaunchError, match=f"a rank that loads MindSpore runs as user {UID}"):
+                SchedulerCommands(own).on_connection([rank.pid])  # type: ignore[arg-type]
+        else:  # what the command line of the job names
+            assert SchedulerCommands(own).on_connection([rank.pid]) is program  # type: ignore[arg-type]
+        rank.communicate()
+
+
+@pytest.mark.parametrize("ids", [(UID, 0, 0), (UID, UID, UID)])
+def test_no_interpreter_is_run_where_one_process_of_the_rank_is_not_ours(commons: Path, ids: tuple[int, ...]) -> None:
+    """One of ours loads MindSpore, and has a child that is not."""
+    library = commons / "site/mindspore/_c_expression.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"\0" * 4096)
+    code = f"import os, time\nif not os.fork():\n    os.setresuid{ids}\n    print(flush=True)\n    time.sleep(1000)\n"
+    line = [interpreter(), "-I", "-S", "-c", code + LOADS, str(library)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
+        assert rank.stdout and sorted((rank.stdout.readline(), rank.stdout.readline())) == [b"\n", b"ready\n"]
+        with pytest.raises(LaunchError, match=f"runs as user {UID}"):
+            find_interpreter([rank.pid])
+        os.killpg(rank.pid, signal.SIGKILL)
+        rank.communicate()
+
+
+@pytest.mark.parametrize("change", ["becomes", "number"])
+def test_a_process_that_is_not_ours_all_the_time_is_not_looked_at(
+    commons: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Meanwhile it drops our rights, or its number is given to another process: what was read may be of either."""
+    library = commons / "site/mindspore/_c_expression.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"\0" * 4096)
+    drops = f"import os, signal\nos.setresuid{(UID,) * 3}\nprint('dropped', flush=True)\nsignal.pause()\n"
+    line = [interpreter(), "-I", "-S", "-c", LOADS + drops, str(library)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout and rank.stdin and rank.stdout.readline() == b"ready\n"
+        pid, real = rank.pid, mindspore_scheduler._program
+
+        def program(*words: Any) -> str | None:
+            if change == "becomes":
+                assert rank.stdin and rank.stdout
+                rank.stdin.close()
+                assert rank.stdout.readline() == b"dropped\n"
+            else:
+                fields = processes.stat_fields(pid)
+                fields[19] += b"0"
+                monkeypatch.setattr(processes, "stat_fields", lambda _: fields)
+            return real(*words)
+
+        monkeypatch.setattr(mindspore_scheduler, "_program", program)
+        assert mindspore_scheduler._look(pid, time.monotonic() + BOUND) is None
+        rank.kill()
+        monkeypatch.undo()
+
+
+def test_a_slow_path_does_not_hold_up_the_agent(commons: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [f"{commons}/{at}" for at in range(1000)]
+    for folder in (folders[-1], folders[9]):
+        os.mkdir(folder)
+    (Path(folders[-1]) / "python3").symlink_to(os.path.realpath(interpreter()))
+    line = ["python3", "-I", "-S", "-c", LOADS, "/proc/self/exe"]
+    env = {"PATH": ":".join(folders)}
+    with subprocess.Popen(
+        line, executable=interpreter(), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as rank:
+        assert rank.stdout and rank.stdout.readline() == b"ready\n"
+        look, soon = mindspore_scheduler._program, time.monotonic() + BOUND
+        real = os.path.realpath(interpreter())
+        assert look(rank.pid, "/", env, soon) == real  # the end of the PATH is not looked at
+        (Path(folders[9]) / "python3").symlink_to(real)
+        assert look(rank.pid, "/", env, soon) == f"{folders[9]}/python3"
+        assert look(rank.pid, "/", env, 0.0) is None
         rank.communicate()
 
 
@@ -353,3 +443,97 @@ def test_a_process_that_has_dropped_the_rights_of_its_rank_starts_nothing_with_t
     said = f"rank 0 asked for MPI_Comm_spawn as user {UID}, and its agent can start programs only as user 0"
     assert (said in " ".join(done.stderr.split())) == bool(users), done
     assert file.exists() != bool(users), done
+
+
+#: for Open MPI: a rank drops its rights after MPI_Init; the word "child" lets only a child of it do so
+DROPS = r"""
+#define _GNU_SOURCE
+#include <grp.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    MPI_Comm other;
+    int user = atoi(words[2]), code;
+    char *args[] = {words[1], NULL};
+    MPI_Init(&count, &words);
+    if (user && (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user)))
+        return 9;
+    MPI_Comm_spawn("/usr/bin/touch", args, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other, &code);
+    MPI_Finalize();
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("mpicc.openmpi") is None, reason="Open MPI is not installed")
+@pytest.mark.parametrize("user", [0, UID])
+def test_a_rank_of_open_mpi_that_has_dropped_its_rights_spawns_nothing(commons: Path, user: int) -> None:
+    source, program, file = commons / "drops.c", commons / "drops", commons / "spawned"
+    source.write_text(DROPS)
+    subprocess.run(["mpicc.openmpi", "-o", program, source], check=True)
+    line = [*COMMAND, "--oversubscribe", "--spawn", "yes", "--timeout", "20", "-n", "1", str(program), str(file)]
+    done = subprocess.run(
+        [*line, str(user)], env=environment(), cwd="/", capture_output=True, text=True, timeout=BOUND, check=False
+    )
+    said = f"rank 0 asked for MPI_Comm_spawn as user {UID}, and its agent can start programs only as user 0"
+    assert (said in " ".join(done.stderr.split())) == bool(user), done
+    assert file.exists() != bool(user), done
+
+
+#: has another user's child with the socket ask for nothing; the rank asks
+HAS_ANOTHER = """
+import os, signal, sys
+os.write(3, b"cmd=init pmi_version=1 pmi_subversion=1\\n")
+os.read(3, 4096)
+ready, told = os.pipe()
+if not os.fork():
+    if sys.argv[3] == "orphan" and os.fork():
+        os._exit(0)
+    os.setsid()
+    os.setresuid(*[int(sys.argv[2])] * 3)
+    os.write(told, b"!")
+    signal.pause()
+os.read(ready, 1)
+words = ["nprocs=1", "execname=/usr/bin/touch", "totspawns=1", "spawnssofar=1", "argcnt=1", "arg1=" + sys.argv[1]]
+os.write(3, "".join(word + "\\n" for word in ["mcmd=spawn", *words, "endcmd"]).encode())
+os.read(3, 4096)
+"""
+
+
+@pytest.mark.parametrize("how", ["child", "orphan"])
+def test_a_rank_with_a_process_of_another_user_spawns_nothing(commons: Path, how: str) -> None:
+    """Whoever writes: a setuid program may have been made to write what it was told."""
+    file = commons / "spawned"
+    program = [interpreter(), "-I", "-S", "-c", HAS_ANOTHER, str(file), str(UID), how]
+    line = [*COMMAND, "--oversubscribe", "--mpi", "pmi1", "--spawn", "yes", "-n", "1", *program]
+    done = subprocess.run(line, env=environment(), cwd="/", capture_output=True, text=True, timeout=BOUND, check=False)
+    assert f"rank 0 asked for MPI_Comm_spawn as user {UID}, and" in " ".join(done.stderr.split()), done
+    assert not file.exists()
+
+
+# --- descriptors
+
+SENDS = """
+import array, os, socket, sys
+with socket.socket(fileno=3) as agent:
+    agent.sendall(b"cmd=init pmi_version=1 pmi_subversion=1\\n")
+    agent.recv(4096)
+    before = len(os.listdir(f"/proc/{os.getppid()}/fd"))
+    rights = array.array("i", [0] * int(sys.argv[1]))
+    agent.sendmsg([b"cmd=get_maxes\\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    agent.recv(4096)
+    print("more", len(os.listdir(f"/proc/{os.getppid()}/fd")) - before, flush=True)
+import signal
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("count", [1, 4, 200])
+def test_descriptors_that_a_rank_sends_are_not_kept(count: int) -> None:
+    line = [*COMMAND, "--mpi", "pmi1", "-n", "1", interpreter(), "-I", "-S", "-c", SENDS, str(count)]
+    done = subprocess.run(line, env=environment(), cwd="/", capture_output=True, text=True, timeout=BOUND, check=False)
+    assert "rank 0 sent descriptors where PMI is spoken" in " ".join(done.stderr.split()), done
+    assert done.returncode != 0
+    assert done.stdout in ("", "more 0\n", "more -1\n"), done

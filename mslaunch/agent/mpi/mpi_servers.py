@@ -6,8 +6,12 @@ numbers of its questions are odd or even by its family, so that one server never
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.processes import family as family_of
+from mslaunch.host.processes import other_users
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import (
     Abort,
@@ -79,9 +83,18 @@ class LauncherCalls:
     """The calls of one server to the launcher, as frames, and the way back for answers."""
 
     def __init__(
-        self, send: Send, joined: Callable[[int, str], None], reply: Callable[[int, bytes], None], family: str
+        self,
+        send: Send,
+        joined: Callable[[int, str], None],
+        reply: Callable[[int, bytes], None],
+        pids: Callable[[], dict[int, int]],
+        family: str,
     ) -> None:
-        """`send(kind, rank, payload)` a frame; `joined(rank, protocol)`; `reply(rank, data)` on its socket."""
+        """`send(kind, rank, payload)` a frame; `joined(rank, protocol)`; `reply(rank, data)` on its socket.
+
+        `pids` are rank -> process id of those that run here.
+        """
+        self._pids = pids
         self._send = send
         self.joined = joined
         self.reply = reply
@@ -109,6 +122,27 @@ class LauncherCalls:
         self._number += 2
         self._asked[self._number] = done
         self._send(frames.ASK, frames.NO_RANK, pack_with_blobs(Question(self._number, what, fields, blobs)))
+
+    def ask_spawn(self, rank: int, fields: Mapping[str, Iterable[str]], done: Callable[[Answer], None]) -> None:
+        """Ask for MPI_Comm_spawn, which starts programs as our user: so all processes of the rank must be ours.
+
+        Otherwise the job ends: the request may be that of a process without our rights.
+        """
+        if rank not in self._pids():
+            done(Answer(0, "refused:the rank has ended"))
+            return
+        users = other_users(self._processes_of(rank))
+        if users:
+            who = f"rank {rank} asked for MPI_Comm_spawn as user {min(users)}"
+            text = f"{who}, and its agent can start programs only as user {os.geteuid()}"
+            self.abort(rank, Abort(1, text, broken=True))
+        else:
+            self.ask("spawn", fields, (), done)
+
+    def _processes_of(self, rank: int) -> set[int]:
+        """All that we have started or adopted, orphans of this rank among them, but not what other ranks have."""
+        others = [pid for other, pid in self._pids().items() if other != rank]
+        return set(family_of([os.getpid()])) - set(family_of(others))
 
     def answered(self, answer: Answer) -> None:
         """ANSWER has come; one to a question of another server is ignored."""

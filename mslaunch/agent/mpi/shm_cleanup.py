@@ -13,7 +13,7 @@ import os
 import stat
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.processes import is_ours, read
+from mslaunch.host.processes import identity, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,9 +35,10 @@ def held(pids: Iterable[int]) -> set[SharedFile]:
     """The files that these processes share, and that would be left behind."""
     found: set[SharedFile] = set()
     for pid in pids:
-        maps = read(f"/proc/{pid}/maps")
+        before = identity(pid)
+        maps = read(f"/proc/{pid}/maps") if before else b""
         files = {file for file in map(_mapped, maps.split(b"\n")) if file} if _FOLDER in maps else set()
-        if files and is_ours(pid):  # asked last: it may have dropped our rights meanwhile
+        if files and identity(pid) == before:  # it may have dropped our rights, or its number may be another's
             found |= files
     return found
 

@@ -110,7 +110,7 @@ class MpiWireUp:
         if self._servers is None:
             from mslaunch.agent.mpi.mpi_servers import LauncherCalls, MpiServers
 
-            calls = partial(LauncherCalls, self._send, self._has_joined, self._reply)
+            calls = partial(LauncherCalls, self._send, self._has_joined, self._reply, self._pids)
             self._servers = MpiServers(self._loop, self._environ, self._folder, calls, self._worlds)
         return self._servers
 
@@ -125,6 +125,10 @@ class MpiWireUp:
 
     def _received(self, rank: int, data: bytes) -> bool:
         """A rank speaks PMI, or (b"") has hung up; the first words of any rank start the server."""
+        if data and self._sockets[rank].descriptors:
+            self._broken(rank, f"rank {rank} sent descriptors where PMI is spoken")
+            self._sockets[rank].close()
+            return True
         if data and "pmi" not in self._running():
             self._need(server_module("pmi"), self._start_pmi)
         server = self._running().get("pmi")
@@ -154,11 +158,14 @@ class MpiWireUp:
         self._joined[rank] = name
         title, demanded = PROTOCOLS[name].title, self._offers[rank].demanded
         if demanded not in ("", name):
-            from mslaunch.protocol.mpi import Abort, pack_abort
-
-            abort = Abort(1, f"it speaks {title}; --mpi {demanded} was given", broken=True)
-            self._send(frames.ABORT, rank, pack_abort(abort))
+            self._broken(rank, f"it speaks {title}; --mpi {demanded} was given")
         self._send(frames.JOINED, rank, title.encode())
+
+    def _broken(self, rank: int, text: str) -> None:
+        """End the job, because of what a rank does."""
+        from mslaunch.protocol.mpi import Abort, pack_abort
+
+        self._send(frames.ABORT, rank, pack_abort(Abort(1, text, broken=True)))
 
     def _look(self) -> None:
         """Where all ranks have ended by now, nothing is sent for."""

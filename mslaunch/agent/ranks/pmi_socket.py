@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _AF_UNIX, _SOCK_STREAM = 1, 1
 _SOL_SOCKET, _SO_PASSCRED, _SCM_CREDENTIALS = 1, 16, 2  # unix(7); three numbers of 32 bits: process, user, group
+_ROOM = 32  # CMSG_SPACE(12): with the credentials in it there is none for descriptors, which the kernel then closes
+_MSG_CTRUNC, _MSG_CMSG_CLOEXEC = 0x8, 0x40000000  # recvmsg(2); the first says that descriptors were sent
 _UNREAD = 1 << 24  #: bytes of replies that a rank may leave unread; nothing else bounds them
 
 
@@ -36,6 +38,7 @@ class PmiSocket:
         ours.setsockopt(_SOL_SOCKET, _SO_PASSCRED, 1)
         self.child: int = child.detach()
         self.stranger: int | None = None  #: the user of a writer who was not ours
+        self.descriptors = False  #: somebody has sent some, which no PMI does
         self._rank = rank
         self._received = received
         self._held = b""  # what could not be taken yet; nothing more is read meanwhile
@@ -83,7 +86,8 @@ class PmiSocket:
 
     def _read(self, fd: int, size: int) -> bytes:
         data: bytes
-        data, extra, _, _ = self._ours.recvmsg(size, 64)  # of one writer only
+        data, extra, flags, _ = self._ours.recvmsg(size, _ROOM, _MSG_CMSG_CLOEXEC)  # of one writer only
+        self.descriptors = self.descriptors or bool(flags & _MSG_CTRUNC)
         for level, kind, facts in extra if data else ():
             if (level, kind) == (_SOL_SOCKET, _SCM_CREDENTIALS):
                 user = int.from_bytes(facts[4:8], sys.byteorder)

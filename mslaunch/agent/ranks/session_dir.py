@@ -9,9 +9,11 @@ mpirun 4.1.4, which names that directory in OMPI_FILE_LOCATION).
 from __future__ import annotations
 
 import os
+import sys
+import time
 
 from mslaunch.errors import EXIT_NOT_STARTED, LaunchError
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATIENCE = 10.0  # seconds in which folders of other users are emptied with their rights, all together
+
+#: Empties the folder that is its descriptor 3 with the rights of a user, the argument.  The group is nobody's: what
+#: others may do for being in a group of that user is not wanted.
+_EMPTIES = """\
+import os, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(*[int(sys.argv[1])] * 3)
+os.fchdir(3)
+os.execv("/bin/sh", ["sh", "-c", "chmod -R u+rwX .; exec find . -mindepth 1 -delete"])
+"""
 _FOLDERS = 1 << 20  # that are removed: others may go on making some
 
 
@@ -121,10 +135,12 @@ class SessionDir:
 def remove(path: str) -> None:
     """Remove a tree of ours, also where a rank has made a folder that nobody may write to.
 
-    A rank may have given parts of it to another user, who can exchange a folder for a link at any moment.  So each
-    folder is reached by a descriptor, never through a link, and a folder in a folder is moved to the top before it is
-    looked at: then two descriptors are enough, however deep it was.  A link in the place of the tree, which only a
-    TMPDIR without the sticky bit allows, stays, and so does what it leads to.
+    A rank may have given parts of it to another user, who can exchange a folder for a link at any moment, and can move
+    there what only we could delete.  So what is below a folder of another user is removed with that user's rights, if
+    we are root, or stays, and a line on standard error says so.  Each folder is reached by a descriptor, never through
+    a link, and a folder in a folder is moved to the top before it is looked at: then two descriptors are enough,
+    however deep it was.  A link in the place of the tree, which only a TMPDIR without the sticky bit allows, stays, and
+    so does what it leads to.
     """
     top = _open_folder(path)
     if top is None:
@@ -133,9 +149,13 @@ def remove(path: str) -> None:
         _empty(top)
     os.close(top)
     _quietly(os.rmdir, path)
+    if os.path.lexists(path):
+        text = f"mslaunch: {path} stays: it has a folder of another user, and in that what this user cannot remove\n"
+        _quietly(os.write, 2, os.fsencode(text))
 
 
 def _empty(top: int) -> None:
+    due = time.monotonic() + _PATIENCE
     prefix, moved = os.urandom(8).hex(), 0
     waiting = [name for name in _entries(top) if not _unlinked(name, top)]
     while waiting and moved < _FOLDERS:
@@ -143,12 +163,36 @@ def _empty(top: int) -> None:
         folder = _open_folder(name, top)
         if folder is None:
             continue
-        for below in _entries(folder):
+        owner = os.fstat(folder).st_uid
+        if owner != os.geteuid():
+            _empty_as(owner, folder, due)
+        for below in _entries(folder) if owner == os.geteuid() else ():
             if not _unlinked(below, folder):
                 moved += 1
                 waiting += _moved(below, folder, f"{prefix}{moved}", top)
         os.close(folder)
         _quietly(os.rmdir, name, dir_fd=top)
+
+
+def _empty_as(user: int, folder: int, due: float) -> None:
+    """Empty a folder of another user with the rights of that user, as far as they go; only root can take them.
+
+    That user may have moved there what only we can delete.  It is no matter what happens there meanwhile: the process
+    has no more rights than who does it.
+    """
+    if os.geteuid() or not sys.executable or time.monotonic() > due:
+        return
+    argv = [sys.executable, "-I", "-S", "-c", _EMPTIES, str(user)]
+    env = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}  # Python may need it; that user sees it
+    nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    try:
+        pid = os.posix_spawn(argv[0], argv, env, file_actions=[(os.POSIX_SPAWN_DUP2, folder, 3), *nothing], setpgroup=0)
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > due:
+                os.killpg(pid, signal.SIGKILL)
+            time.sleep(0.005)
+    except OSError:  # no process more, or it was waited for
+        pass
 
 
 def _open_folder(name: str, above: int | None = None) -> int | None:
@@ -196,7 +240,7 @@ def _moved(name: str, folder: int, new: str, top: int) -> list[str]:
     return [new]
 
 
-def _quietly(act: Callable[..., None], *args: object, **how: object) -> None:
+def _quietly(act: Callable[..., object], *args: object, **how: object) -> None:
     try:
         act(*args, **how)
     except OSError:  # gone already, or not to be had

@@ -10,12 +10,12 @@ off a rank that has loaded it or, before there are ranks, off their program.  Th
 from __future__ import annotations
 
 import os
-import sys
+import time
 
 from mslaunch.agent.services.service_kind import ServiceCommand
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.processes import family, ids, link, read, strings
+from mslaunch.host.processes import family, identity, link, other_users, read, strings
 from mslaunch.host.programs import find_program
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _MISSING = 93  # exit code of a light scheduler that has found no MindSpore
 _CONFIGURES = b"set_ps_context"  # TLS, among others: the program says it to every process, the scheduler included
+_ENTRIES = 256  # of a PATH that are looked at
+_LOOKING = 2.0  # seconds that a search for an interpreter goes on; the agent does nothing else meanwhile
 _TEXT = 1 << 20  # bytes of a program that are looked at
 _EXTENSION = b"/mindspore/_c_expression"
 
@@ -77,16 +79,6 @@ except Exception as error:  # and away at once: what it does at exit wants the w
 
 TITLE = "mslaunch-scheduler"
 
-#: Runs a command with the rights of a process that has dropped ours: the arguments are its user, group, other groups,
-#: and the command.  Names of variables begin with "_" until then, so that none acts while the rights are still ours.
-_AS_USER = """\
-import os, sys
-user, group, groups, *command = sys.argv[1:]
-os.setgroups([int(word) for word in groups.split()])
-os.setresgid(*[int(group)] * 3)
-os.setresuid(*[int(user)] * 3)
-os.execve(command[0], command, {name[1:]: value for name, value in os.environb.items() if name[:1] == b"_"})
-"""
 _SAFE = {"PYTHONSAFEPATH": "1"}
 
 PATIENCE = 20.0  #: seconds; workers that still have heartbeats register within one or a few of them
@@ -132,14 +124,14 @@ class SchedulerCommands:
         """
         if pids is None:
             return self.early(False) or self._any_python()
+        wdir = self._own.wdir()
+        if self._runs_program(wdir):
+            return self._program(wdir) if any(map(_package, family(pids))) else None
         found = find_interpreter(pids)
         if found is None:
             return None
-        wdir = self._own.wdir()
-        if self._runs_program(wdir):
-            return self._program(wdir)
         env = {**scheduler_env(found.env, self._service.env), **_SAFE}
-        return as_user(ServiceCommand(found.path, scheduler_command(found), env, found.cwd), found.user)
+        return ServiceCommand(found.path, scheduler_command(found), env, found.cwd)
 
     @staticmethod
     def watchdog(loop: Loop, give_up: Callable[[LaunchError], None], command: ServiceCommand) -> ReconnectWatchdog:
@@ -189,26 +181,24 @@ class Interpreter(NamedTuple):
     package: str  # the directory of MindSpore's package
     cwd: str
     env: dict[str, str]  # that the process was started with; undecodable bytes are surrogates
-    user: tuple[str, str, str] | None = None  # its user, group and other groups, if it has dropped our rights
 
 
 def find_interpreter(roots: Sequence[int]) -> Interpreter | None:
     """The interpreter of a process that has loaded MindSpore: one of `roots` (pids), or a process they started.
 
     None if there is none, or it may not be looked at, or its interpreter cannot be run from here (another mount
-    namespace; a program with Python inside), or not with its rights.  Takes 2 to 10 ms, 40 where ranks starve us: close
-    the port first.
+    namespace; a program with Python inside).  Raises `LaunchError` if one of them runs as another user: what such
+    processes name is not run with our rights.  Takes 2 to 10 ms, 40 where ranks starve us: close the port first.
     """
-    return next(filter(None, map(_look, family(roots))), None)
-
-
-def as_user(command: ServiceCommand, user: tuple[str, str, str] | None) -> ServiceCommand:
-    """The same command with the rights of a process of the job that has dropped ours, which chose what is run."""
-    if user is None:
-        return command
-    env = {f"_{name}": value for name, value in command.env.items()}
-    argv = [sys.executable, "-I", "-S", "-c", _AS_USER, *user, command.path, *command.argv[1:]]
-    return command._replace(path=sys.executable, argv=argv, env=env)
+    until = time.monotonic() + _LOOKING
+    found = next(filter(None, (_look(pid, until) for pid in family(roots))), None)
+    pids = list(family(roots))
+    users = other_users(pids)
+    if users and (found or any(map(_package, pids))):
+        what = f"the MindSpore scheduler was not started: a rank that loads MindSpore runs as user {min(users)}"
+        todo = "its interpreter is not run as the agent's user; --scheduler-runs ranks runs the program of the ranks"
+        raise LaunchError(what, todo=todo)
+    return found
 
 
 def scheduler_command(interpreter: Interpreter) -> list[str]:
@@ -276,23 +266,19 @@ def _seconds(text: str) -> int:
 # --- what
 
 
-def _look(pid: int) -> Interpreter | None:
-    package = _package(pid)
+def _look(pid: int, until: float) -> Interpreter | None:
+    """Only a process that was the same one, and ours, before and after."""
+    before = identity(pid)
+    package = _package(pid) if before else None
     if package is None:
         return None
     pairs = [word.partition("=") for word in strings(pid, "environ")]
     env = {name: value for name, _, value in pairs if name}
     cwd = link(pid, "cwd") or "/"
-    path = _program(pid, cwd, env)
-    if path is None:
+    path = _program(pid, cwd, env, until)
+    if path is None or identity(pid) != before:
         return None
-    users, groups = ids(pid, b"Uid:"), ids(pid, b"Gid:")  # asked last: it may have dropped our rights meanwhile
-    if users == {os.geteuid()}:
-        return Interpreter(path, package, cwd, env)
-    if os.geteuid() or len(users) != 1 or len(groups) != 1:
-        return None
-    others = " ".join(map(str, sorted(ids(pid, b"Groups:"))))
-    return Interpreter(path, package, cwd, env, (str(*users), str(*groups), others))
+    return Interpreter(path, package, cwd, env)
 
 
 def _package(pid: int) -> str | None:
@@ -305,7 +291,7 @@ def _package(pid: int) -> str | None:
     return os.path.dirname(os.fsdecode(line.split(None, 5)[5]))  # address perms offset device inode path
 
 
-def _program(pid: int, cwd: str, env: Mapping[str, str]) -> str | None:
+def _program(pid: int, cwd: str, env: Mapping[str, str], until: float) -> str | None:
     """The interpreter of the process, under a name that leads to its venv.
 
     Python finds its venv from argv[0], so that comes first; a process that changed its title still has the name of
@@ -315,11 +301,13 @@ def _program(pid: int, cwd: str, env: Mapping[str, str]) -> str | None:
     if not os.path.basename(real).startswith(("python", "pypy")):
         return None
     first = (strings(pid, "cmdline") or [""])[0]
-    folders = [""] if "/" in first else env.get("PATH", os.defpath).split(":")
+    folders = [""] if "/" in first else env.get("PATH", os.defpath).split(":")[:_ENTRIES]
     names = [os.path.join(folder, first) for folder in folders]
     if env.get("VIRTUAL_ENV"):
         names.append(os.path.join(env["VIRTUAL_ENV"], "bin", "python"))
     for name in [*names, real]:
+        if time.monotonic() > until:
+            return None
         path = os.path.join(cwd, name)
         try:
             if os.path.samefile(path, f"/proc/{pid}/exe"):

@@ -114,8 +114,10 @@ class Call:
     # --- questions to the launcher
 
     def _ask(self, what: str, fields: dict[str, list[str]], blobs: tuple[bytes, ...], done: Done) -> None:
-        member = f"{self.client.space.world.name}.{self.client.number}"
-        self.client.launcher.ask(what, {"family": ["pmi"], "from": [member], **fields}, blobs, done)
+        self.client.launcher.ask(what, {**self._asker(), **fields}, blobs, done)
+
+    def _asker(self) -> dict[str, list[str]]:
+        return {"family": ["pmi"], "from": [f"{self.client.space.world.name}.{self.client.number}"]}
 
     def ask_name(self, what: str, name: str, port: str | None = None, keys: tuple[str, ...] = ()) -> None:
         """Publish, look up or unpublish a name; `keys` are those that the answer has for what was found."""
@@ -160,7 +162,7 @@ class Call:
                 self.done(*(("jobid", name) for name in answer.fields.get("world", ())), *pairs)
 
         self.client.spawning += 1
-        self._ask("spawn", fields, (), done)
+        self.client.launcher.ask_spawn(self.client.rank, {**self._asker(), **fields}, done)
 
 
 def _word(error: str) -> str:

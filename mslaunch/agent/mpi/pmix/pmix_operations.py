@@ -179,7 +179,7 @@ class PmixOperations:
             else:
                 self._answers.spawned(upcall, names[0])
 
-        self._ask("spawn", fields, (), done)
+        self._launcher.ask_spawn(self._worlds.rank_of(member), {"family": ["pmix"], **fields}, done)
 
     def _ask(
         self, what: str, fields: dict[str, Sequence[str]], blobs: tuple[bytes, ...], done: Callable[[Answer], None]
