@@ -34,6 +34,7 @@ class _Lookup(NamedTuple):
 
 
 class _Name(NamedTuple):
+    node: int  # of the owner
     owner: str  # member
     blob: bytes
     once: bool  # it is gone once it was read
@@ -66,7 +67,7 @@ class NameService:
         if len(names) != len(question.blobs):
             raise ValueError("a value for each name")
         taken = next((name for name in names if name in self._names), None)
-        new = {name: _Name(owner, blob, once) for name, blob in zip(names, question.blobs)}
+        new = {name: _Name(node, owner, blob, once) for name, blob in zip(names, question.blobs)}
         size = sum(_weight(name[1], entry) for name, entry in new.items())
         if taken:
             self._answer(node, Answer(question.number, f"exists:{taken[1]}"))
@@ -116,9 +117,10 @@ class NameService:
         self._answer(node, Answer(question.number, error, {"names": list(found), "from": owners}, blobs))
 
     def unpublish(self, node: int, question: Question) -> None:
-        """Remove names."""
+        """Remove those of the names that a rank of this node has published; to others they are missing."""
         (family,) = question.fields["family"]
-        gone = [self._drop(family, name) for name in question.fields["names"]]
+        found = ((name, self._names.get((family, name))) for name in question.fields["names"])
+        gone = [self._drop(family, name) for name, entry in found if entry and entry.node == node]
         error = "" if any(gone) else f"missing:{' '.join(question.fields['names'])}"
         self._answer(node, Answer(question.number, error))
 

@@ -138,15 +138,32 @@ def test_names_are_published_looked_up_and_removed() -> None:
     nodes.ask(1, 2, "publish", names=["port"], **{"from": ["7.1"]}, blobs=[b"tcp"])
     nodes.ask(1, 4, "publish", names=["port"], **{"from": ["7.1"]}, blobs=[b"other"])
     nodes.ask(0, 3, "lookup", names=["port"])
-    nodes.ask(0, 5, "unpublish", names=["port"])
-    nodes.ask(0, 7, "unpublish", names=["port"])
+    nodes.ask(1, 5, "unpublish", names=["port"], **{"from": ["7.1"]})
+    nodes.ask(1, 7, "unpublish", names=["port"], **{"from": ["7.1"]})
     assert nodes.heard() == [
         (0, Answer(1, "missing:port", {"names": [], "from": []})),
         (1, Answer(2)),
         (1, Answer(4, "exists:port")),
         (0, Answer(3, "", {"names": ["port"], "from": ["7.1"]}, (b"tcp",))),
-        (0, Answer(5)),
-        (0, Answer(7, "missing:port")),
+        (1, Answer(5)),
+        (1, Answer(7, "missing:port")),
+    ]
+
+
+def test_a_name_is_removed_by_ranks_of_its_node_only() -> None:
+    """Or a host could put an address of its own in the place of another host's."""
+    nodes = Nodes(w7=[0, 1, 0])
+    nodes.ask(0, 1, "publish", names=["ocean"], blobs=[b"honest"])
+    nodes.ask(1, 2, "unpublish", names=["ocean"], **{"from": ["7.1"]})
+    nodes.ask(1, 4, "publish", names=["ocean"], **{"from": ["7.1"]}, blobs=[b"hostile"])
+    nodes.ask(1, 6, "lookup", names=["ocean"], **{"from": ["7.1"]})
+    nodes.ask(0, 3, "unpublish", names=["ocean"], **{"from": ["7.2"]})
+    assert nodes.heard() == [
+        (0, Answer(1)),
+        (1, Answer(2, "missing:ocean")),
+        (1, Answer(4, "exists:ocean")),
+        (1, Answer(6, "", {"names": ["ocean"], "from": ["7.0"]}, (b"honest",))),
+        (0, Answer(3)),
     ]
 
 
