@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "launch")]
+sys.path[:0] = [str(ROOT / "tests" / "launch"), str(ROOT / "tests" / "unit")]
 
+import elf_files  # noqa: E402
 from launching import Job, Result, environment, memory_of, program, wait_until  # noqa: E402
+
+from mslaunch.host.dynamic_linker import Loader  # noqa: E402
 
 HOSTILE = ROOT / "tests" / "hostile" / "hostile_host.py"
 #: one rank here, which stays until the file `go` exists, and one on the hostile host
@@ -133,6 +136,22 @@ def test_it_cannot_run_a_command_in_a_job_that_is_not_mpi(launch: Launch, tmp_pa
     }
     assert f"mslaunch: rank 1 could not spawn 1 rank of touch: {why[steps]}" in ended.err
     assert ended.err.count("could not spawn") == 1
+    assert not (tmp_path / "owned").exists()
+
+
+def test_an_mpi4py_that_the_program_does_not_use_does_not_make_the_job_one_of_mpi(
+    launch: Launch, tmp_path: Path
+) -> None:
+    own = Loader({}, "/").read(sys.executable)
+    assert own
+    library = elf_files.elf(soname="libmpi.so.12", symbols=elf_files.MPICH, machine=own.machine)
+    elf_files.write(tmp_path / "libmpi.so.12", library)
+    linked = elf_files.elf("libmpi.so.12", runpath=str(tmp_path), machine=own.machine)
+    elf_files.write(tmp_path / "installed/mpi4py/MPI.so", linked)
+    (tmp_path / "go").touch()
+    where = {"PYTHONPATH": str(tmp_path / "installed")}
+    found = launch("spawn", owned(tmp_path, "joined"), waits(tmp_path), ["localhost:3", "evil:1"], env=where)
+    assert "mslaunch: rank 1 could not spawn 1 rank of touch: only its host, evil, says that " in found.ended.err
     assert not (tmp_path / "owned").exists()
 
 

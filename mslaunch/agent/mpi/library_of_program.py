@@ -50,12 +50,16 @@ def choose(asked: str, program: Program) -> tuple[str, str, MpiLibrary | None, M
     return "pmix", "", found._replace(pmix=path or find_pmix(found, program[2])), None
 
 
-def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> MpiLibrary | None:
+def find(
+    path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str, strict: bool = False
+) -> MpiLibrary | None:
     """The library of the program at `path`, which may be relative to `wdir`; None if it seems to use none.
 
-    `argv` and `env` are the rank's.  Never raises for what is in files.
+    `argv` and `env` are the rank's.  `strict`: in doubt it uses none.  So an mpi4py that is installed does not count
+    unless the program's text names it, nor do the arguments of a program that is not known to run them.  Never raises
+    for what is in files.
     """
-    return _Search(env, wdir).find(path, argv)
+    return _Search(env, wdir, strict).find(path, argv)
 
 
 def find_pmix(library: MpiLibrary, env: Mapping[str, str]) -> str:
@@ -78,8 +82,9 @@ def any_pmix(env: Mapping[str, str]) -> str:
 class _Search:
     """One search: what it has read, and how often it looked."""
 
-    def __init__(self, env: Mapping[str, str], wdir: str) -> None:
+    def __init__(self, env: Mapping[str, str], wdir: str, strict: bool) -> None:
         self._loader = Loader(env, wdir)
+        self._strict = strict
         self._lookups = 0
 
     def find(self, path: str, argv: Sequence[str], depth: int = 0) -> MpiLibrary | None:
@@ -100,11 +105,11 @@ class _Search:
         if name in SHELLS:
             found = self._shell(argv[1:], depth)
         elif name in WRAPPERS:
-            found = self._wrapped(argv[1:], depth)
+            found = self._wrapped(argv[1:], depth, first=self._strict)
         linked = None if found else self._first(elf)
         if linked:
             return self._library(*linked)
-        return found or self._wrapped([word for word in argv[1:] if "/" in word], depth)  # a wrapper unknown to us
+        return found or self._arguments([word for word in argv[1:] if "/" in word], depth)  # a wrapper unknown to us
 
     def _first(self, start: Elf) -> tuple[Elf, str] | None:
         """The first MPI library that comes with a file, or is it, and who made it."""
@@ -126,13 +131,13 @@ class _Search:
         linked = self._first(elf)
         if linked:
             return self._library(*linked)
-        python = library_of_python.Python(path, argv, self._loader, elf.machine)
+        python = library_of_python.Python(path, argv, self._loader, elf.machine, self._strict)
         decided = ""
         for start, package in python.starts():
             found = self._first(start) if package != decided else None
             if found:
                 decided = package
-                if found[1] != "Open MPI" or python.mentions(package):
+                if (found[1] != "Open MPI" and not self._strict) or python.mentions(package):
                     return self._library(*found)
         return None
 
@@ -151,17 +156,17 @@ class _Search:
         name = os.path.basename(line[0])
         words = [name, *(line[1].split() if name == "env" else line[1:])] if len(line) > 1 else [name]
         if name in SHELLS or words[-1] in SHELLS:
-            return self._text(head, depth) or self._wrapped(argv[1:], depth)
+            return self._text(head, depth) or self._arguments(argv[1:], depth)
         return self.find(line[0], [*words, path, *argv[1:]], depth + 1)
 
     def _shell(self, words: Sequence[str], depth: int) -> MpiLibrary | None:
         """`bash -c TEXT`, `bash -x SCRIPT`."""
         for index, word in enumerate(words):
             if word.startswith("-") and not word.startswith("--") and "c" in word and len(words) > index + 1:
-                return self._text(os.fsencode(words[index + 1]), depth) or self._wrapped(words[index + 2 :], depth)
+                return self._text(os.fsencode(words[index + 1]), depth) or self._arguments(words[index + 2 :], depth)
             if not word.startswith(("-", "+")):
                 script = head_of(os.path.join(self._loader.wdir, word), _SHELL_TEXT)
-                return self._text(script, depth) or self._wrapped(words[index + 1 :], depth)
+                return self._text(script, depth) or self._arguments(words[index + 1 :], depth)
         return None
 
     def _text(self, text: bytes, depth: int) -> MpiLibrary | None:
@@ -170,8 +175,15 @@ class _Search:
             return None
         return next(filter(None, (self._wrapped(words, depth) for words in lines(text))), None)
 
-    def _wrapped(self, words: Sequence[str], depth: int) -> MpiLibrary | None:
-        """The first of these words that is a program with a library; what follows it are its arguments."""
+    def _arguments(self, words: Sequence[str], depth: int) -> MpiLibrary | None:
+        """As `_wrapped`, of a program that may run its arguments or not."""
+        return None if self._strict else self._wrapped(words, depth)
+
+    def _wrapped(self, words: Sequence[str], depth: int, first: bool = False) -> MpiLibrary | None:
+        """The first of these words that is a program with a library; what follows it are its arguments.
+
+        `first`: only the first that is a program at all.
+        """
         for index, word in enumerate(words):
             name, assigned, value = word.partition("=")
             if assigned and name.isidentifier():  # env NAME=value program
@@ -181,7 +193,7 @@ class _Search:
                 self._lookups += 1
                 path = which(word, self._loader.env, self._loader.wdir)
                 found = self.find(path, words[index:], depth + 1) if path else None
-                if found:
+                if found or (path and first):
                     return found
         return None
 

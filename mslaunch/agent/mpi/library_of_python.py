@@ -33,10 +33,14 @@ _WITH_VALUE = "WX"  # options of the interpreter that take a value
 
 
 class Python:
-    """One command line of an interpreter: `path` is its file as the rank names it, and `argv` its arguments."""
+    """One command line of an interpreter: `path` is its file as the rank names it, and `argv` its arguments.
 
-    def __init__(self, path: str, argv: Sequence[str], loader: Loader, machine: int) -> None:
+    `strict`: a program that cannot be read counts as one that uses no package.
+    """
+
+    def __init__(self, path: str, argv: Sequence[str], loader: Loader, machine: int, strict: bool) -> None:
         self._loader = loader
+        self._strict = strict
         self._machine = machine
         self._kind, self._what, self._rest, self._flags = parse(argv)
         env = {} if self._flags & {"E", "I"} else loader.env
@@ -61,13 +65,15 @@ class Python:
             yield from ((elf, name) for elf in files if elf and elf.machine == self._machine)
 
     def mentions(self, package: str) -> bool:
-        """True if the program seems to use this package, or if that cannot be known."""
+        """True if the program seems to use this package, or (unless `strict`) if that cannot be known."""
         if self._kind == "module" and self._what.split(".")[0] == package:
             return True
         if self._texts is None:
             self._texts = self._program()
         words = _WITH_MPI4PY if package == "mpi4py" else (package.encode(),)
-        return not self._texts or any(word in text for text in self._texts for word in words)
+        if not self._texts:
+            return not self._strict
+        return any(word in text for text in self._texts for word in words)
 
     # --- where it looks
 
@@ -123,7 +129,8 @@ class Python:
             main, folder = head_of(path, _TEXT), os.path.dirname(path)
         if not main or b"PK\3\4" in main[:4096]:  # a zip with a program in it
             return []
-        named = [os.path.join(self._loader.wdir, word) for word in self._rest[:_NEAR] if word.endswith(".py")]
+        words = [] if self._strict else self._rest[:_NEAR]
+        named = [os.path.join(self._loader.wdir, word) for word in words if word.endswith(".py")]
         return [main, *(head_of(path, _TEXT) for path in (*named, *imported(main, folder, listed(folder))))]
 
     def _module(self) -> str:

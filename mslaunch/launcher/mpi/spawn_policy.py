@@ -1,8 +1,9 @@
 """Who may spawn ranks (MPI_Comm_spawn), and where: rules that hold although a host of the job may be hostile.
 
 A spawn runs any command on other hosts.  So the job must be one of MPI by the word of the user, of its program as the
-launching host sees it, or of all hosts of the world; the rank that asks must be in MPI.  The launching host takes none
-on the word of others.
+launching host sees it, or of all hosts of the world; the rank that asks must be in MPI.  A program whose text cannot be
+read says nothing, nor does an MPI library that is merely installed.  The launching host takes none on the word of
+others.
 """
 
 from __future__ import annotations
@@ -42,12 +43,17 @@ class SpawnPolicy:
         self._places.update(enumerate(hosts, first))
 
     def check(self, rank: int, world: range, app: AppContext) -> None:
-        """Raise LaunchError unless `rank` of this world, of the program `app`, may spawn."""
+        """Raise LaunchError unless `rank` of this world, of the program `app`, may spawn.
+
+        The parent of a world that was spawned has been allowed to, and so is that world: its program was named by a
+        host that may be hostile, so no file of that name is opened here.
+        """
         if self._wish == "no":
             raise LaunchError("--spawn no was given")
         if not self._in_mpi(rank):
             raise LaunchError("it is not between MPI_Init and MPI_Finalize")
-        if self._wish == "yes" or app.mpi.partition(":")[0] in _PROTOCOLS:
+        spawned = world.start > 0
+        if spawned or self._wish == "yes" or app.mpi.partition(":")[0] in _PROTOCOLS:
             return
         if not (self._has_witnesses(rank, world) or self._is_mpi_program(app)):
             what = f"only its host, {self._places[rank]}, says that {app.argv[0][:200]} is an MPI program"
@@ -79,7 +85,7 @@ class SpawnPolicy:
             path = find_program(app.argv[0], ":".join(filter(None, folders)), wdir)
         except LaunchError:  # it is on the other hosts only
             return False
-        return find(path, list(app.argv), env, wdir) is not None
+        return find(path, list(app.argv), env, wdir, strict=True) is not None
 
     def barred(self) -> set[str]:
         """Hosts that take no spawned ranks: the launching one, unless a rank there is in MPI."""

@@ -319,6 +319,43 @@ def test_whether_a_script_uses_mpi4py(python, words, used):
     assert named(python.find(python.python, *argv)) == (OPEN if used else None)
 
 
+def strictly(world, path, *argv):
+    """Whether the program is one of MPI beyond doubt."""
+    found = library_of_program.find(str(path), [str(path), *argv], world.env, str(world.work), strict=True)
+    return found is not None
+
+
+@pytest.mark.parametrize("who", ["mpich", "open"])
+@pytest.mark.parametrize("words, certain", [
+    ("mpi.py", True), ("-m mpi", True), ("-m mpi4py", True), ("-c import+mpi4py", True), ("near.py", True),
+    ("plain.py", False), ("plain.py mpi.py", False), ("-m json mpi.py", False), ("-c pass", False),
+    ("nowhere.py", False), ("-m nowhere", False), ("", False), ("-", False), ("program.zip", False),
+    ("plain.py {bin}/p-mpich", False),
+])  # fmt: skip
+def test_an_installed_mpi4py_leaves_doubt(python, who, words, certain):
+    install(python.site, who, python.root)
+    python.script("near.py", "import mpi\n")
+    elf_files.write(python.work / "program.zip", b"PK\3\4 and mpi4py")
+    argv = [word.replace("+", " ").format(bin=python.root / "bin") for word in words.split()]
+    assert strictly(python, python.python, *argv) is certain
+
+
+@pytest.mark.parametrize("words, certain", [
+    ("p-open", True), ("env A=1 p-mpich x", True), ("timeout 10 nice -n 5 p-intel", True), ("run.sh", True),
+    ("bash -c 'exec p-open $A'", True), ("env run.sh", True),
+    ("tool {bin}/p-mpich", False), ("env tool {bin}/p-mpich", False), ("plain.sh {bin}/p-mpich", False),
+    ("bash plain.sh {bin}/p-mpich", False), ("bash -c true {bin}/p-mpich", False), ("timeout 10 tool p-intel", False),
+])  # fmt: skip
+def test_arguments_of_a_program_leave_doubt(world, words, certain):
+    import shlex
+
+    world.script("run.sh", "#!/bin/sh\nset -e\nexec p-open\n")
+    world.script("plain.sh", "#!/bin/sh\ntool\n")
+    name, *rest = (word.format(bin=world.root / "bin") for word in shlex.split(words))
+    path = name if name.endswith(".sh") else world.root / "bin" / name
+    assert strictly(world, path, *(f"./{word}" if word == "run.sh" else word for word in rest)) is certain
+
+
 def test_only_the_beginning_of_a_long_script_is_read(python):
     install(python.site, "open", python.root)
     python.script("long.py", "#" * (1 << 18) + "\nimport mpi4py\n")

@@ -562,13 +562,32 @@ def test_a_job_of_mpi_may_spawn(ranks: int, how: dict[str, Any]) -> None:
 
 
 def test_a_program_that_is_linked_to_mpi_is_one_of_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslaunch.agent.mpi.library_of_program.find", lambda *what: what)
+    monkeypatch.setattr("mslaunch.agent.mpi.library_of_program.find", lambda *what, strict: strict)
     hosts = Hosts(app=AUTO)
     hosts.ask(1, 1)
     assert len(hosts.plans()) == 1
     missing = Hosts(app={**AUTO, "argv": ("/nonexistent",)})
     missing.ask(1, 1)
     refused(missing, "only its host")
+
+
+def test_no_program_is_looked_at_that_a_host_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world that was spawned is judged as the program of the job whose rank asked for it."""
+    looked: list[str] = []
+
+    def find(path: str, argv: Sequence[str], *more: Any, strict: bool = False) -> bool:
+        looked.extend(argv)
+        return True
+
+    monkeypatch.setattr("mslaunch.agent.mpi.library_of_program.find", find)
+    monkeypatch.setattr("mslaunch.host.programs.find_program", lambda name, path, wdir: looked.append(name))
+    hosts = Hosts(app=AUTO)
+    hosts.ask(1, 1, argv_0=["/tmp/named-by-a-host"])
+    hosts.on(Started(1, 55, 0), Joined(1))
+    hosts.plans(), hosts.answers()
+    hosts.ask(2, 1, parent=f"{SECOND}.0")
+    assert len([plan for _, plan in hosts.plans() if plan.ranks]) + len(hosts.calls) == 1, hosts.notices
+    assert looked == ["sleep", "sleep", "9"]
 
 
 def test_the_launching_host_takes_nothing_from_others() -> None:
