@@ -50,9 +50,7 @@ def choose(asked: str, program: Program) -> tuple[str, str, MpiLibrary | None, M
     return "pmix", "", found._replace(pmix=path or find_pmix(found, program[2])), None
 
 
-def find(
-    path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str, strict: bool = False
-) -> MpiLibrary | None:
+def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str, strict: bool = False) -> MpiLibrary | None:
     """The library of the program at `path`, which may be relative to `wdir`; None if it seems to use none.
 
     `argv` and `env` are the rank's.  `strict`: in doubt it uses none.  So an mpi4py that is installed does not count
