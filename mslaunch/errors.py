@@ -23,6 +23,7 @@ EXIT_LOST = 205  #: the agent of a host was lost while ranks ran (as mpirun)
 EXIT_UNREACHED = 255  #: a host could not be reached (as ssh)
 
 _ENOENT, _EAGAIN, _ENOMEM, _ENFILE, _EMFILE = 2, 11, 12, 23, 24
+_NAME = 300  # characters of a name that a host says
 _SENTENCE, _LINE, _LINES = 1000, 200, 8  # characters of what a host calls an error, of its other lines; their number
 
 
@@ -41,6 +42,11 @@ def sentence_of(text: str) -> tuple[str, list[str]]:
     """What a host calls an error: one line, and its other lines as `quoted_lines`."""
     first, _, rest = printable(text.strip("\n")).partition("\n")
     return first[:_SENTENCE], quoted_lines(rest) if rest else []
+
+
+def one_line(text: str, most: int = _NAME) -> str:
+    """A name, or a few words, that another host has said, as a part of a sentence."""
+    return printable(" ".join(text[:most].split()))
 
 
 def limit_of(number: int | None) -> str:

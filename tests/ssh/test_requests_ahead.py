@@ -24,7 +24,7 @@ class SilentHost:
 
     def __init__(self) -> None:
         self.sent: list[int] = []
-        self.session = AuthSession(self)
+        self.session = AuthSession(self, SimpleNamespace(refused=""))
         self._auth_trigger = lambda: None
 
     def _send_message(self, message: Any) -> None:

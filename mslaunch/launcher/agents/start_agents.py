@@ -7,7 +7,7 @@ nothing is started, and every host is assumed to be like this one, as mpirun doe
 
 from __future__ import annotations
 
-from mslaunch.errors import EXIT_LOST, LaunchError, LinkError, UnreachedError, counted
+from mslaunch.errors import EXIT_LOST, LaunchError, LinkError, UnreachedError, counted, one_line
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.launcher.agents.connection import AgentConnection, close_all
 from mslaunch.protocol import frames
@@ -164,7 +164,7 @@ class AgentPool:
         if connection.hello:
             host, pid, cpus, cores, python = connection.hello[:5]
             has = counted(cpus, "cpu") if cores == cpus else f"{counted(cores, 'core')}, {counted(cpus, 'cpu')}"
-            self._console.verbose(f"{connection.node.name}: agent {pid} on {host}, Python {python}, {has}")
+            self._console.verbose(f"{connection.node.name}: agent {pid} on {one_line(host)}, Python {one_line(python)}, {has}")
 
     def disconnect_all(self) -> None:
         """Close all; nodes that are needed again get new agents."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from mslaunch.errors import printable, quoted_lines, sentence_of
+from mslaunch.errors import one_line, printable, quoted_lines, sentence_of
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.node_report import ExitStatus
-
-_NAME = 300  # characters of a name that a host says
 
 
 def advised(error: str, todo: str, local: bool) -> tuple[str, str]:
@@ -32,4 +30,4 @@ def error_of(error: str, todo: str, node: Node) -> tuple[str, str, str]:
 
 def named(text: str) -> str:
     """A name that a host has said, as a part of a sentence."""
-    return printable(" ".join(text[:_NAME].split()))
+    return one_line(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mslaunch.errors import counted, printable
+from mslaunch.errors import counted, one_line, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.messages.failure_text import advice, ending, hung_text, signal_name, spawn_text
@@ -76,8 +76,8 @@ def held_text(holders: Mapping[str, Sequence[Holder]], seconds: float, over: boo
 
 
 def _holder(one: Holder) -> str:
-    who = printable(f"process {one.pid} ({one.name}, user {one.user})".replace("\n", "?").replace("\t", "?"))
-    return f"{who} still holds {printable(one.device)}" if one.device else f"{who} is still ending"
+    who = f"process {one.pid} ({one_line(one.name)}, user {one_line(one.user)})"
+    return f"{who} still holds {one_line(one.device)}" if one.device else f"{who} is still ending"
 
 
 def quarantine_text(host: str) -> str:

@@ -172,12 +172,12 @@ class Console:
 
     def info(self, text: str) -> None:
         """One line, or a few, unless --quiet was given."""
-        self.write(f"mslaunch: {text}\n", "notice")
+        self.write(f"mslaunch: {_behind(text)}\n", "notice")
 
     def verbose(self, text: str) -> None:
         """A message for --verbose."""
         if self._verbose:
-            self.write(f"mslaunch: {text}\n", "detail")
+            self.write(f"mslaunch: {_behind(text)}\n", "detail")
 
     def write(self, text: str, kind: str = "") -> None:
         """Text as it is, but for the colours of its kind."""
@@ -253,6 +253,14 @@ class Console:
         self.stderr.flush()
         self.stderr.close()
         self._stdout.close()
+
+
+def _behind(text: str) -> str:
+    """A message whose further lines stand behind its first: a host may have said them, in our words."""
+    if "\n" not in text:
+        return text
+    first, *more = text.split("\n")
+    return "\n".join([first, *(line if line.startswith("  ") else f"  | {line}" for line in more)])
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mslaunch.errors import LinkError
+from mslaunch.errors import LinkError, one_line
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.ed25519_host_key import Ed25519HostKey
 from mslaunch.transport.ssh.paramiko_import import import_paramiko
@@ -28,6 +28,9 @@ WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds 
 #: bytes of a packet, as in OpenSSH (PACKET_MAX_SIZE in packet.c), and of the MAC behind it
 _PACKET, _MAC = 1 << 18, 64
 _GREETING = 1 << 16  # bytes of the version and of the lines before it: 8 lines of the length that OpenSSH allows
+_LISTS = 1 << 15  # bytes of a KEXINIT, of which OpenSSH's has 1500
+_SAID_MOST = 4096  # bytes of what else a host says in lists: methods, and what it knows of signatures
+_EXTENSIONS = 64  # of RFC 8308 that a host may name
 _FAREWELL = 1000  # characters of the reason that a host gives for hanging up
 _SAID = b"SSH-2.0-paramiko_mslaunch\r\n"  # who we are (RFC 4253, 4.2)
 _ALIAS = "curve25519-sha256@libssh.org"  #: paramiko knows only this name of RFC 8731's
@@ -85,6 +88,17 @@ def greet(stream: SocketStream) -> None:
         stream.acknowledge_at_once()
 
 
+def _refusal(stream: SocketStream, why: str) -> Exception:
+    """The exception that ends the connection when paramiko's thread meets it, with the reason in `stream`."""
+    stream.refused = why
+    return load_paramiko().SSHException(why)  # type: ignore[no-any-return]
+
+
+def _is_name(text: str) -> bool:
+    """Whether RFC 4251, 6, allows it as the name of an algorithm or a method."""
+    return 0 < len(text) <= 64 and text.isascii() and text.isprintable() and " " not in text
+
+
 def _packetizer_class(paramiko: Any) -> Any:
     class Packets(paramiko.packet.Packetizer):  # type: ignore[misc]
         def __init__(self, stream: SocketStream) -> None:
@@ -95,7 +109,7 @@ def _packetizer_class(paramiko: Any) -> Any:
         def read_all(self, n: int, check_rekey: bool = False) -> bytes:
             """Read `n` bytes, most of which the host has announced: refuse more than a packet may have."""
             if n > _PACKET + _MAC:
-                raise self._refusal(f"it announced an SSH packet of more than {_PACKET >> 10} KiB")
+                raise _refusal(self._stream, f"it announced an SSH packet of more than {_PACKET >> 10} KiB")
             return bytes(super().read_all(n, check_rekey))
 
         def _read_timeout(self, timeout: float) -> bytes:
@@ -103,12 +117,8 @@ def _packetizer_class(paramiko: Any) -> Any:
             data = bytes(super()._read_timeout(timeout))
             self._greeted += len(data)
             if self._greeted > _GREETING:
-                raise self._refusal(f"it sent more than {_GREETING >> 10} KiB before its SSH version")
+                raise _refusal(self._stream, f"it sent more than {_GREETING >> 10} KiB before its SSH version")
             return data
-
-        def _refusal(self, why: str) -> Exception:
-            self._stream.refused = why
-            return paramiko.SSHException(why)  # type: ignore[no-any-return]
 
         def start_handshake(self, timeout: float) -> None:
             """Start no timer thread: the stream has the deadline."""
@@ -140,7 +150,8 @@ def transport_class() -> Any:
             super().__init__(stream, default_window_size=WINDOW, packetizer_class=packetizer)
             self.local_version = _SAID.decode().rstrip()
             self.farewell = ""
-            self.auth_handler = AuthSession(self)
+            self.auth_handler = AuthSession(self, stream)
+            self._stream = stream
             self.banner_timeout = self.handshake_timeout = self.auth_timeout = 3600
             self.shown: dict[str, list[str]] = {}
 
@@ -153,15 +164,27 @@ def transport_class() -> Any:
             pass
 
         def _really_parse_kex_init(self, m: Any, *args: Any, **how: Any) -> Any:
+            if len(m.asbytes()) > _LISTS:
+                raise _refusal(self._stream, f"it listed its algorithms in more than {_LISTS >> 10} KiB")
             parsed = super()._really_parse_kex_init(m, *args, **how)
             flags = ("ext-info-", "kex-strict-")  # they stand among the algorithms
             for key, field in _SHOWN.items():
-                self.shown[key] = [name for name in parsed[field] if not name.startswith(flags)]
+                self.shown[key] = [name for name in parsed[field] if _is_name(name) and not name.startswith(flags)]
             return parsed
+
+        def _parse_ext_info(self, m: Any) -> None:
+            """Keep what `AuthSession` asks for; paramiko keeps all, and believes their number."""
+            for _ in range(min(m.get_int(), _EXTENSIONS)):
+                name, value = m.get_binary(), m.get_binary()
+                if name == b"server-sig-algs":
+                    self.server_extensions = {"server-sig-algs": value[:_SAID_MOST]}
+
+        def _parse_debug(self, m: Any) -> None:
+            pass
 
         def _parse_disconnect(self, m: Any) -> None:
             m.get_int()
-            self.farewell = m.get_text()[:_FAREWELL].strip()
+            self.farewell = one_line(m.get_binary()[: 4 * _FAREWELL].decode(errors="replace"), _FAREWELL)
 
     return Tuned
 
@@ -196,8 +219,7 @@ def bound(channel: Any, stream: SocketStream) -> None:
 
         def feed(data: bytes, pipe: Any = pipe, keep: Callable[[bytes], None] = pipe.feed) -> None:
             if len(pipe) + len(data) > 2 * WINDOW:
-                stream.refused = "it sent more than the window of a channel allows"
-                raise load_paramiko().SSHException(stream.refused)
+                raise _refusal(stream, "it sent more than the window of a channel allows")
             keep(data)
 
         pipe.feed = feed
@@ -218,33 +240,40 @@ class Reply(NamedTuple):
 
 
 class AuthSession:
-    """The client's half of RFC 4252; paramiko's transport calls it with each message."""
+    """The client's half of RFC 4252; paramiko's transport calls it with each message.
 
-    def __init__(self, transport: Any) -> None:
+    A reply that was not asked for ends the connection: nobody would take it, and a host could send them for ever.
+    """
+
+    def __init__(self, transport: Any, stream: SocketStream) -> None:
+        """`stream`: what `transport` talks over."""
         self._transport = transport
+        self._stream = stream
         self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._due = threading.Semaphore(0)  # replies that were asked for, and have not come
         self._welcome = False
         self._service_asked = False  # and not yet granted
-        self.banner = b""
         self._handler_table = {
-            6: lambda m: self._replies.put(Reply("service")),
+            6: lambda m: self._take(Reply("service")),
             51: self._failure,
             52: self._success,
-            53: self._banner,
-            60: lambda m: self._replies.put(Reply("offer it")),
+            53: lambda m: None,  # the banner
+            60: lambda m: self._take(Reply("offer it")),
         }
 
+    def _take(self, reply: Reply) -> None:
+        if not self._due.acquire(blocking=False):
+            raise _refusal(self._stream, "it sent a reply about authentication that was not asked for")
+        self._replies.put(reply)
+
     def _failure(self, m: Any) -> None:
-        methods = m.get_text().split(",")
-        self._replies.put(Reply("no", tuple(methods), m.get_boolean()))
+        methods = m.get_binary()[:_SAID_MOST].decode(errors="replace").split(",")
+        self._take(Reply("no", tuple(filter(_is_name, methods)), m.get_boolean()))
 
     def _success(self, m: Any) -> None:
+        self._take(Reply("welcome"))
         self._welcome = True
         self._transport._auth_trigger()
-        self._replies.put(Reply("welcome"))
-
-    def _banner(self, m: Any) -> None:
-        self.banner = m.get_binary()
 
     def abort(self) -> None:
         """The connection has ended; called by paramiko."""
@@ -258,6 +287,8 @@ class AuthSession:
         return self._wait() if self._send(message) else Reply("gone")
 
     def _send(self, message: bytes) -> bool:
+        """Send a request, to which one reply is due."""
+        self._due.release()
         try:
             self._transport._send_message(load_paramiko().Message(message))
         except (OSError, EOFError):

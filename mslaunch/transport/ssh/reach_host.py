@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.errors import LinkError, quoted_lines
+from mslaunch.errors import LinkError, one_line, quoted_lines
 from mslaunch.transport.base import HandedOver, OwnSshError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, LoginError, authenticate
@@ -36,6 +36,7 @@ from mslaunch.transport.ssh.user_keys import Keyring, unpack
 if TYPE_CHECKING:
     from mslaunch.transport.ssh_command import SshCommand
 
+_LISTED = 20  # algorithms of a host that a message names
 _PAUSE = 1.0  # seconds between two attempts to connect, as in ssh; a little less, that not all come at one time
 
 
@@ -272,7 +273,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
         raise
     except Exception as error:
         assert below
-        reason = below.lost() or getattr(error, "text", "") or str(error)  # ChannelException has a text
+        reason = below.lost() or getattr(error, "text", "") or one_line(str(error))  # ChannelException has a text
         todo = f"Does {below.config.name} reach it, and allow forwarding (AllowTcpForwarding)?"
         raise LinkError(f"{below.config.name} opened no way to it: {reason}", config.where, todo) from error
 
@@ -302,7 +303,7 @@ def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadlin
         raise _Dropped(stream.head, stream.noise())
     if type(error).__name__ == "IncompatiblePeer":
         raise _nothing_in_common(config, transport.shown, paramiko_transport.offers(transport)) from error
-    reason = transport.farewell or (str(error) if error and str(error) else "the host hung up")
+    reason = transport.farewell or (one_line(str(error)) if error else "") or "the host hung up"
     failed = LinkError(f"key exchange: {reason}", config.where)
     failed.passing = "" if error else failed.what  # the host hung up: its sshd is starting, or too busy
     raise failed
@@ -315,14 +316,20 @@ def _nothing_in_common(
     for keyword, theirs in shown.items():
         if not set(theirs) & set(ours[keyword]):
             wanted = ", ".join(ours[keyword])
-            what = f"key exchange: of {keyword} it offers only {', '.join(theirs)}, none of which is allowed here"
+            what = f"key exchange: of {keyword} it offers only {_listed(theirs)}, none of which is allowed here"
             where = f" ({config.chosen[keyword]})" if keyword in config.chosen else ""
             todo = f"Allowed{where}: {wanted}.\nA newer sshd there has them.  {WAY_OUT}"
             error = OwnSshError(what, config.where, todo)
             if set(theirs) & set(OF_SSH[keyword]):
-                error.ssh_reason = f"of {keyword} it offers only {', '.join(theirs)}"
+                error.ssh_reason = f"of {keyword} it offers only {_listed(theirs)}"
             return error
     return LinkError("key exchange: no algorithm in common", config.where, WAY_OUT)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names that anybody may have sent: its host key has not been looked at."""
+    more = f", and {len(names) - _LISTED} others" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}" if names else "names that RFC 4251 forbids"
 
 
 def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
