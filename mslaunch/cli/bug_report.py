@@ -170,10 +170,10 @@ def _container(environ: Mapping[str, str]) -> list[str]:
 
 def _programs(path: str) -> Iterator[str]:
     """Each program of this name on PATH that comes first, and what it says of its version."""
-    import shutil
+    from mslaunch.host.helper_programs import find_helper
 
     for name in _PROGRAMS:
-        file = shutil.which(name, path=path)
+        file = find_helper(name, {"PATH": path})
         if file:
             real = os.path.realpath(file)
             said = "" if name in _UNASKED else ": " + _version(file, "-V" if name == "ssh" else "--version")

@@ -140,10 +140,18 @@ def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant
 
 def run_command(argv: Sequence[str]) -> str:
     """For `HostAccess.run`; no longer than ten seconds."""
+    import os
     import subprocess
 
+    from mslaunch.host.helper_programs import find_helper
+
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=True)
+        file = argv[0] if "/" in argv[0] else find_helper(argv[0], os.environ)
+        if not file:
+            raise FileNotFoundError(2, "No such file or directory", argv[0])
+        done = subprocess.run(
+            [file, *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise LaunchError(f"the resource manager's {argv[0]} failed: {error}") from None
     return done.stdout

@@ -310,9 +310,9 @@ def _error(name: str, program: str, status: int, said: bytes) -> LinkError:
 
 def _found(program: str, environ: Mapping[str, str], elsewhere: str) -> str:
     """Its path, which may be in a directory of the system; "" if it is not there."""
-    import shutil
+    from mslaunch.host.helper_programs import find_helper
 
-    return shutil.which(program, path=f"{environ.get('PATH', os.defpath)}:{elsewhere}") or ""
+    return find_helper(program, environ, elsewhere)
 
 
 def _open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:

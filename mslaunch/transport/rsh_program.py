@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from mslaunch.errors import LinkError
+from mslaunch.errors import LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.transport.agent_command import AgentCommand
 from mslaunch.transport.base import Link
@@ -75,11 +75,15 @@ class ProcessLink(Link):
         """Run the program."""
         import subprocess
 
+        from mslaunch.host.helper_programs import find_typed
+
         self._begun = time.monotonic()
         self._words = LastWords()
         try:
+            environ = os.environ if self._environ is None else self._environ
             self._process = subprocess.Popen(
                 self._argv,
+                executable=find_typed(self._argv[0], environ, ".") or self._argv[0],
                 stdin=self._child_in,
                 stdout=self._child_out,
                 stderr=self._words.pipe,
@@ -89,6 +93,8 @@ class ProcessLink(Link):
         except OSError as error:
             what = f"{self._argv[0]} cannot be run: {error.strerror}"
             self._refused = LinkError(what, self.node.name, "see --rsh-agent", code=127)
+        except LaunchError as error:
+            self._refused = LinkError(error.what, self.node.name, error.todo, code=127)
         self._words.begin(self._loop)
         self._close_child_ends()
 

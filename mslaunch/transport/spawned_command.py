@@ -85,10 +85,13 @@ class SpawnedCommand:
 
 
 def _spawn(argv: Sequence[str], environ: Mapping[str, str], actions: list[tuple[int, int, int]]) -> int:
-    """The pid of a program, which is looked for in PATH of `environ`.  Raises OSError."""
+    """The pid of a program, which is looked for in the absolute directories of PATH of `environ`.  Raises OSError.
+
+    The others mean the working directory, where a stranger may have put an srun.
+    """
     refused: OSError = FileNotFoundError(2, "No such file or directory", argv[0])
     path = environ.get("PATH", os.defpath)
-    for directory in [""] if "/" in argv[0] else [each or "." for each in path.split(":")]:
+    for directory in [""] if "/" in argv[0] else [each for each in path.split(":") if each[:1] == "/"]:
         try:
             return os.posix_spawn(
                 os.path.join(directory, argv[0]),

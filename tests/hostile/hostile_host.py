@@ -134,9 +134,9 @@ class Link:
     def member(self):
         return f"{self.plan.world.name}.{self.rank - self.plan.world.first}"
 
-    def begin(self):
+    def begin(self, **changed):
         """Until the ranks run."""
-        self.hello()
+        self.hello(**changed)
         while self.plan is None:
             self.receive()
 
@@ -574,7 +574,7 @@ VOICE = f"it failed\n{_WELL}" + "  more\n" * 2000 + _WELL
 
 def voice(link):
     """Errors in many lines: HOSTILE_WORD says by which frame."""
-    link.begin()
+    link.begin(**({"host": VOICE, "python": VOICE} if WORD == "hello" else {}))
     rank, text = link.rank, VOICE
     if WORD == "fault":
         link.send(frames.FAULT, payload=text.encode())
@@ -599,6 +599,8 @@ def voice(link):
         for kind in (frames.STDOUT, frames.STDERR):
             link.send(kind, rank)
         link.send(frames.EXIT, rank, control.pack_record(ExitStatus(3)))
+    elif WORD == "hello":
+        link.end_ranks()
     elif WORD == "spawn":
         link.ask_spawn(text, count=["1"])
         link.await_answer()

@@ -374,11 +374,11 @@ def test_a_flood_of_legal_frames_does_not_hold_the_others_up(launch: Launch, fra
 
 
 @pytest.mark.parametrize(
-    "how", ["fault", "crash", "exit", "abort", "broken", "user", "alone", "notice", "last words", "spawn"]
+    "how", ["fault", "crash", "exit", "abort", "broken", "user", "alone", "notice", "last words", "spawn", "hello"]
 )
 def test_no_line_of_it_is_one_of_the_launcher(launch: Launch, how: str) -> None:
     """Its errors are a sentence with its name, and lines behind `  | `; few of them, and nothing that acts."""
-    more = ["--spawn", "yes"] if how == "spawn" else []
+    more = {"spawn": ["--spawn", "yes"], "hello": ["-v"]}.get(how, [])
     err = launch("voice", how, ["--map-by", "node", "-n", "2", *more, "sleep", "1"]).ended.err
     err = err[err.index("mslaunch: rank 1") :] if how == "last words" else err  # what a rank prints passes unchanged
     lines = err.splitlines()

@@ -10,7 +10,6 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,9 @@ MESSAGES = {
     "ignore": b"\x02" + COMMAS,
     "debug": b"\x04\x01" + COMMAS + text(b""),
     "unimplemented": b"\x03" + struct.pack(">I", 1),
-    "extensions": b"\x07" + struct.pack(">I", 0xFFFFFFFF) + b"".join(text(b"%06d" % n) + text(b"") for n in range(9999)),
+    "extensions": b"\x07"
+    + struct.pack(">I", 0xFFFFFFFF)
+    + b"".join(text(b"%06d" % n) + text(b"") for n in range(9999)),
     "server-sig-algs": b"\x07" + struct.pack(">I", 1) + text(b"server-sig-algs") + COMMAS,
     "global request": b"\x50" + COMMAS + b"\0",
     "request success": b"\x51" + COMMAS,

