@@ -22,10 +22,10 @@ _OPTIONS = (
     "BatchMode=yes", "ClearAllForwardings=yes", "ControlMaster=no", "ForwardAgent=no", "ForwardX11=no",
     "PermitLocalCommand=no", "RemoteCommand=none", "RequestTTY=no", "Tunnel=no",
     "AddKeysToAgent=no", "UpdateHostKeys=no",  # what is known and held stays as it is
+    "NoHostAuthenticationForLocalhost=no",  # host keys are always checked
     "LogLevel=INFO",  # else its last words may say nothing
 )  # fmt: skip
-_ADDED = "Warning: Permanently added"  # the key of a new host, as the user has allowed (sshconnect.c)
-_LONGEST_CHECK = 5.0  # seconds; a master that does not answer is none
+_LONGEST_ANSWER = 5.0  # seconds; a master that does not answer is none
 
 
 class SshCommand(NamedTuple):
@@ -35,6 +35,7 @@ class SshCommand(NamedTuple):
     words: Sequence[str]  # `Resolver.for_program`
     environ: Mapping[str, str]
     seconds: float  # in which it must connect
+    announce: Callable[[], None] = lambda: None  # say that it has added the key of a new host, if it has
 
     def argv(self, host: str, *command: str) -> list[str]:
         """The words that run a command on a host; what follows `--` is never read as an option."""
@@ -45,38 +46,59 @@ class SshCommand(NamedTuple):
         """The environment of the program, and of one that it starts for a host on the way: neither opens a window."""
         return {**self.environ, "SSH_ASKPASS_REQUIRE": "never"}
 
+    def printed(self, host: str, arm: Callable[[Callable[[], None]], None]) -> dict[str, str]:
+        """What `ssh -G` prints for a host, with our options: keyword -> value; {} if it fails, as ssh will then."""
+        code, text = self._ask(host, "-G", arm)
+        lines = (line.partition(" ") for line in text.decode("utf-8", "surrogateescape").split("\n"))
+        return {key: value for key, _, value in lines} if code == 0 else {}
+
     def has_master(self, host: str, arm: Callable[[Callable[[], None]], None]) -> bool:
         """Whether the user has a connection to the host open (ControlPath); `arm` gets what ends the wait."""
+        return self._ask(host, "-Ocheck", arm)[0] == 0
+
+    def _ask(self, host: str, question: str, arm: Callable[[Callable[[], None]], None]) -> tuple[int, bytes]:
+        """The exit status of the program and its output; it connects nowhere.  Raises LinkError if it does not end."""
         import subprocess
 
         *words, _, host = self.argv(host)
         silent = subprocess.DEVNULL
         try:
-            check = subprocess.Popen(
-                [*words, "-O", "check", "--", host], env=self.environment(), stdin=silent, stdout=silent, stderr=silent
+            asked = subprocess.Popen(
+                [*words, question, "--", host],
+                env=self.environment(),
+                stdin=silent,
+                stdout=subprocess.PIPE,
+                stderr=silent,
             )
         except OSError:
-            return False
+            return 127, b""
         try:
-            arm(check.kill)
-            return not check.wait(_LONGEST_CHECK)
+            arm(asked.kill)
+            text = asked.communicate(timeout=_LONGEST_ANSWER)[0]
+            return asked.returncode, text
         except subprocess.TimeoutExpired:
-            return False
+            return 124, b""
         finally:
-            check.kill()
-            check.wait()
+            asked.kill()
+            asked.communicate()
 
 
-def tell(carriers: Iterable[tuple[str, ProcessLink]], handed_over: HandedOver, notice: Callable[[str], None]) -> None:
-    """Say once which hosts the ssh program reaches, and why; `carriers`: the name of each host and its program."""
+def tell(
+    carriers: Iterable[tuple[str, ProcessLink, Callable[[], None]]],
+    handed_over: HandedOver,
+    notice: Callable[[str], None],
+) -> None:
+    """Say once which hosts the ssh program reaches, and why.
+
+    `carriers`: the name of each host, its program, and `SshCommand.announce`.  What the program says is not repeated:
+    on its standard error, the words of a host look like those of ssh.
+    """
     by_reason: dict[str, list[str]] = {}
-    for name, carrier in carriers:
+    for name, carrier, announce in carriers:
         if name in handed_over.told or carrier.wait(0.0):  # one that has ended is the subject of an error
             continue
         handed_over.told.add(name)
         by_reason.setdefault(handed_over.causes[name].ssh_reason, []).append(name)
-        said = carrier.noise().decode("utf-8", "replace").splitlines()
-        for line in (line for line in said if line.startswith(_ADDED)):
-            notice(f"{name}: {line}")
+        announce()
     for reason, names in by_reason.items():
         notice(f"{fold(names)}: reached by the ssh program: {reason}")

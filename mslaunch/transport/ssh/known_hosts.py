@@ -177,6 +177,23 @@ class HostKeyCheck:
         wanted = config.algorithms["hostkeyalgorithms"]
         return [*wanted] if config.host_keys_as_listed else [name for name in known if name in wanted]
 
+    def lists(self, config: HostConfig) -> bool:
+        """Whether the files have a key for a host, of whatever type, or an authority that may vouch for it."""
+        names = names_of(config)
+        with self._lock:
+            known = self._of(config)
+            found = [(name, entry.marker) for name in names for entry in known.of(name)]
+        return any(marker == "@cert-authority" or (not marker and name == names[0]) for name, marker in found)
+
+    def announce(self, config: HostConfig) -> None:
+        """Say which key of a host the ssh program has added to the files, which had none when they were read."""
+        with self._lock:
+            self._known.pop(_files(config), None)
+            found = [entry for entry in self._of(config).of(names_of(config)[0]) if not entry.marker]
+        for entry in found:
+            shown = f"{names_of(config)[0]} ({entry.type} {fingerprint(entry.blob)})"
+            self._notice(f"host key of {shown} added to {entry.where.rpartition(':')[0]}")
+
     def verify(self, config: HostConfig, type_: str, blob: bytes) -> None:
         """Accept the key of a host, or raise LinkError with its fingerprint and what to do."""
         refuse_key(config, type_, blob)
@@ -198,7 +215,7 @@ class HostKeyCheck:
         raise error
 
     def _of(self, config: HostConfig) -> KnownHosts:
-        paths = (*config.user_known_hosts, *config.global_known_hosts)
+        paths = _files(config)
         if paths not in self._known:
             self._known[paths] = KnownHosts(entry for path in paths for entry in _read_known(path))
         return self._known[paths]
@@ -215,6 +232,10 @@ class HostKeyCheck:
             self._notice(f"host key of {shown} added to {path}")
         except OSError as error:
             self._notice(f"host key of {shown} accepted for this run only: {path or 'no file'}: {error.strerror}")
+
+
+def _files(config: HostConfig) -> tuple[str, ...]:
+    return (*config.user_known_hosts, *config.global_known_hosts)
 
 
 def names_of(config: HostConfig) -> list[str]:

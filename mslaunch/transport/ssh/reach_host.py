@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError, one_line, quoted_lines
 from mslaunch.transport.base import HandedOver, OwnSshError
@@ -26,15 +25,10 @@ from mslaunch.transport.ssh.command_channel import (
 from mslaunch.transport.ssh.config.algorithms import OF_SSH
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
-from mslaunch.transport.ssh.config.ssh_program import find_ssh
 from mslaunch.transport.ssh.deadline import Arm, CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
-from mslaunch.transport.ssh.host_key_rules import HostKeyError
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
-
-if TYPE_CHECKING:
-    from mslaunch.transport.ssh_command import SshCommand
 
 _LISTED = 20  # algorithms of a host that a message names
 _PAUSE = 1.0  # seconds between two attempts to connect, as in ssh; a little less, that not all come at one time
@@ -64,26 +58,6 @@ class Shared:
             if self._resolver is None:
                 self._resolver = Resolver(self.environ, self.policy.agent_args)
             return self._resolver
-
-
-def ssh_command(shared: Shared, node: Node, cause: OwnSshError, arm: Arm) -> SshCommand | None:
-    """The ssh program for a host that our own SSH cannot reach for this `cause`; None if it could not do so either."""
-    program = find_ssh(shared.environ)
-    if not program:
-        return None
-    from mslaunch.transport.ssh_command import SshCommand
-
-    def command(name: str, user: str | None, port: int | None) -> SshCommand:
-        trust = "accept-new" if shared.policy.accept_new else ""
-        if isinstance(cause, HostKeyError):  # a certificate has to make it known, or a list that we cannot read
-            trust = "yes"
-        words = shared.resolver().for_program(name, user, port, trust)
-        return SshCommand(program, words, shared.environ, shared.policy.timeout)
-
-    master = cause.master if isinstance(cause, LoginError) else None
-    if master and not command(master.name, master.user, master.port).has_master(master.name, arm):
-        return None
-    return command(node.called, node.user, node.port)
 
 
 class Connection:

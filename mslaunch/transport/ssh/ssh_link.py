@@ -76,7 +76,7 @@ def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
 
 def _tell(links: Sequence[SshLink], known: HandedOver, notice: Callable[[str], None]) -> None:
     """Once nobody is waited for: name the hosts that the ssh program has reached, if there are any."""
-    carriers = [(link.node.name, link.carrier) for link in links if link.carrier]
+    carriers = [(link.node.name, link.carrier, link.announce) for link in links if link.carrier]
     if carriers:
         from mslaunch.transport.ssh_command import tell
 
@@ -105,6 +105,7 @@ class SshLink(Link):
         self._gone = threading.Event()  # everything is released
         self._failure: LinkError | None = None
         self.carrier: ProcessLink | None = None  #: the ssh program, once the host is handed over to it
+        self.announce: Callable[[], None] = lambda: None  #: `SshCommand.announce`
         self._channel: Any = None  # with the command running on it
         self._connection: Connection | None = None
         self._deadline: Deadline | None = None  # from when its turn came
@@ -231,7 +232,7 @@ class SshLink(Link):
     def _hand_over(self, shared: Shared, cause: OwnSshError) -> bool:
         """Let the ssh program carry the link, because of an error of our own SSH; False if it cannot."""
         from mslaunch.transport.rsh_program import ProcessLink
-        from mslaunch.transport.ssh.reach_host import ssh_command
+        from mslaunch.transport.ssh.hand_over import ssh_command
 
         command = ssh_command(shared, self.node, cause, self._arm)
         if not command:
@@ -239,6 +240,7 @@ class SshLink(Link):
         self._arm(lambda: None)
         shared.handed_over.causes.setdefault(self.node.name, cause)
         self._deadline = Deadline(shared.policy.timeout)
+        self.announce = command.announce
         words = command.argv(self.node.called, self._command.line)
         carrier = ProcessLink(self.node, words, None, command.environment(), self._far.detach())
         carrier.begin()

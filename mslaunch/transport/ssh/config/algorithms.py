@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from mslaunch.errors import LinkError
 from mslaunch.transport.base import OwnSshError
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, pattern_matches
 
@@ -104,6 +105,28 @@ def offered(keyword: str, text: str, where: str) -> list[str]:
             error.ssh_reason = f"the SSH configuration has {keyword} {text} ({where})"
         raise error
     return found
+
+
+def of_program(printed: Mapping[str, str], host_keys_as_listed: bool) -> list[str]:
+    """The options of ssh that take from its lists, as `ssh -G` has them, what neither we offer nor ssh by itself.
+
+    `host_keys_as_listed`: else ssh asks for the types of known keys first, as long as the list only takes names away.
+    Raises LinkError if nothing is left.
+    """
+    options = []
+    for keyword in (*OFFERED, "casignaturealgorithms"):
+        names = printed[keyword].split(",") if keyword in printed else []
+        strong = (*OFFERED[keyword], *OF_SSH[keyword]) if keyword in OFFERED else _PLAIN
+        left = [name for name in names if name in strong]
+        if left == names:
+            continue
+        if not left:
+            raise LinkError(f"the SSH configuration leaves no {keyword} that is allowed: {printed[keyword]}")
+        text = ",".join(left)
+        if keyword == "hostkeyalgorithms" and not host_keys_as_listed:
+            text = "-" + ",".join(name for name in dict.fromkeys([*names, *KINDS[keyword]]) if name not in left)
+        options.append(f"-o{keyword}={text}")
+    return options
 
 
 def rsa_bits(blob: bytes) -> int:

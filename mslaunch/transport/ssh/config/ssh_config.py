@@ -33,6 +33,11 @@ _LOGINS = {
 }
 _METHODS = ",".join(("publickey", *_LOGINS))
 _KEYS = ("ed25519", "ecdsa", "rsa", "ed25519_sk", "ecdsa_sk")  # ~/.ssh/id_…
+#: keywords that decide under which names, in which files and how a host key is looked for
+_OF_HOST_KEYS = (
+    *("hostname", "port", "user", "hostkeyalias", "stricthostkeychecking"),
+    *("userknownhostsfile", "globalknownhostsfile"),
+)
 #: keywords with which the ssh program would carry no command -> the value with which it does; OpenSSH 8.7 added them
 _PLAIN_SESSION = {"forkafterauthentication": "no", "sessiontype": "default", "stdinnull": "no"}
 
@@ -102,10 +107,22 @@ class Resolver:
                 raise error
         return self._finish(name, values, where)
 
-    def for_program(self, name: str, user: str | None, port: int | None, trust: str) -> list[str]:
-        """The options by which the ssh program reads the same configuration, and trusts no more host keys than we do.
+    def key_rules(self, name: str, user: str | None, port: int | None) -> HostConfig:
+        """Only what decides about host keys, whatever else our own SSH cannot honour.  Raises LinkError."""
+        values, where = self._values(name, self._first(user, port))
+        return self._finish(name, {key: values[key] for key in _OF_HOST_KEYS if key in values}, where)
 
-        `trust`: "" as the configuration says, "accept-new" also the key of a new host, "yes" only keys that are known.
+    def lists_host_keys(self, name: str) -> bool:
+        """Whether HostKeyAlgorithms gives the order of host keys for `name`."""
+        try:
+            values, where = self._values(name, [])
+        except LinkError:
+            return False
+        return _gives_order(values, where)
+
+    def for_program(self, name: str, user: str | None, port: int | None, trust: str) -> list[str]:
+        """The options by which the ssh program reads the same configuration; `trust`: its StrictHostKeyChecking.
+
         The flags of plm_rsh_args that change nothing here are left out: there, they would (-n, -A).
         """
         first = self._first(user, port)
@@ -113,10 +130,7 @@ class Resolver:
             values = self._values(name, first)[0]
         except LinkError:  # such as a keyword that only a newer ssh knows
             values = {}
-        strict = values.get("stricthostkeychecking", ["ask"])[0]
-        if trust and (trust == "yes" or strict != "no"):
-            strict = trust
-        options = {"StrictHostKeyChecking": strict if strict in ("accept-new", "no") else "yes"}
+        options = {"StrictHostKeyChecking": trust}
         options.update((key, usual) for key, usual in _PLAIN_SESSION.items() if key in values)
         words = [f"-o{key}={value}" for key, value in options.items()]
         words += [f"-o{line.key}={line.rest}" for line in (*first, *self._options)]
@@ -221,8 +235,7 @@ class Resolver:
             required_rsa=max(_SMALLEST_RSA, int(one("requiredrsasize", "0"))),
             revoked="" if revoked.lower() == "none" else self.expand(revoked, values, name, True),
             algorithms={key: offered(key, one(key), where.get(key, "ssh -G")) for key in OFFERED},
-            # ssh -G does not tell a list from a sign in front of one
-            host_keys_as_listed="hostkeyalgorithms" in where and one("hostkeyalgorithms")[:1] not in ("+", "-"),
+            host_keys_as_listed=_gives_order(values, where),
             chosen={key: where.get(key, "ssh -G") for key in OFFERED if key in values},
             **_only_by_ssh(one, methods),
         )
@@ -241,6 +254,12 @@ def _only_by_ssh(one: Callable[[str, str], str], methods: Sequence[str]) -> dict
         "hardware": one("pkcs11provider", "none"),
         "shares": one("controlpath", "none").lower() != "none",
     }
+
+
+def _gives_order(values: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> bool:
+    """Whether HostKeyAlgorithms is a list; ssh -G does not tell one from a sign in front of one."""
+    key = "hostkeyalgorithms"
+    return key in where and key in values and values[key][0][:1] not in ("+", "-")
 
 
 def _patience(interval: str, often: str) -> int:

@@ -1,0 +1,146 @@
+"""The ssh program trusts no more than mslaunch's own SSH, also if a host chose by its algorithms to be reached by it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from sshd import SshLab, keygen, public
+from sshlinks import Opener, failure, read
+from test_ssh_program import by_program, configure, not_started, refusing
+
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.config.algorithms import KINDS, OF_SSH, OFFERED, of_program
+
+pytestmark = pytest.mark.sshd
+ONLY_SSH = "Ciphers chacha20-poly1305@openssh.com"  #: with these options of sshd a host needs the ssh program
+ACCEPTING = [({"accept_new": True}, ""), ({}, "StrictHostKeyChecking accept-new\n"), ({}, "StrictHostKeyChecking no\n")]
+
+
+@pytest.mark.parametrize(("policy", "text"), ACCEPTING)
+@pytest.mark.parametrize("cause", ["cipher", "keyword"])
+def test_a_plain_key_is_not_accepted_where_an_authority_applies(
+    lab: SshLab, opener: Opener, policy: dict[str, bool], text: str, cause: str
+) -> None:
+    lab.known_hosts(f"@cert-authority * {public(keygen(lab.directory / 'ca'))}\n")
+    before = (lab.ssh / "known_hosts").read_text()
+    host = lab.sshd(ONLY_SSH if cause == "cipher" else "", known=False)
+    configure(lab, text + ("" if cause == "cipher" else "RekeyLimit 2G\n"), node1=host)
+    assert "its host key is not known" in failure(opener("node1", **policy))
+    assert not_started(host)
+    assert (lab.ssh / "known_hosts").read_text() == before
+
+
+@pytest.mark.parametrize(("policy", "text"), ACCEPTING)
+def test_a_changed_key_is_refused(lab: SshLab, opener: Opener, policy: dict[str, bool], text: str) -> None:
+    host = lab.sshd(ONLY_SSH, known=False)
+    lab.known_hosts(f"{host.name} {public(keygen(lab.directory / 'other'))}\n")
+    configure(lab, text, node1=host)
+    assert "its host key has CHANGED" in failure(opener("node1", **policy))
+    assert not_started(host)
+
+
+@pytest.mark.parametrize(("policy", "text"), ACCEPTING)
+def test_the_key_of_a_host_in_no_list_is_accepted_and_named(
+    lab: SshLab, opener: Opener, policy: dict[str, bool], text: str
+) -> None:
+    host = lab.sshd(ONLY_SSH, known=False)
+    configure(lab, text, node1=host)
+    link = opener("node1", "echo Warning: Permanently added FAKE >&2; echo x; cat", **policy)
+    assert read(link, 2) == b"x\n", link.failure()
+    assert (lab.ssh / "known_hosts").read_text() == host.known_line
+    link.announce()
+    [said] = opener.notices
+    assert said.startswith(f"host key of {host.name} (ssh-ed25519 SHA256:") and f"added to {lab.ssh}/known_hosts" in said
+
+
+def test_a_host_on_localhost_is_checked(lab: SshLab, opener: Opener) -> None:
+    host = lab.sshd(ONLY_SSH, known=False, address="127.0.0.1")
+    configure(lab, "NoHostAuthenticationForLocalhost yes\n", node1=host)
+    assert "its host key is not known" in failure(opener("node1"))
+    assert not_started(host)
+
+
+WEAK = {
+    "KexAlgorithms": ("+diffie-hellman-group14-sha1", "diffie-hellman-group14-sha1"),
+    "Ciphers": ("+aes128-cbc", "aes128-cbc"),
+    "MACs": ("+hmac-md5", "hmac-md5"),
+    "HostKeyAlgorithms": ("+ssh-rsa", "ssh-rsa"),
+}
+
+
+@pytest.mark.parametrize("keyword", WEAK)
+def test_weak_algorithms_of_the_configuration_are_not_offered(lab: SshLab, opener: Opener, keyword: str) -> None:
+    """A host that has only these is refused, also if it is reached by the ssh program for another reason."""
+    text, name = WEAK[keyword]
+    more = "Ciphers aes128-ctr\n" if keyword == "MACs" else ""
+    keys = ("rsa",) if keyword == "HostKeyAlgorithms" else ("ed25519",)
+    host = lab.sshd(f"{more}{keyword} {name}", host_keys=keys)
+    configure(lab, f"{more}{keyword} {text}\nRekeyLimit 2G\n", node1=host)
+    message = failure(opener("node1"))
+    assert "no matching" in message and "RekeyLimit".lower() in message
+    assert not_started(host)
+
+
+def test_known_types_of_keys_come_first_although_names_are_taken_away(lab: SshLab, opener: Opener) -> None:
+    """The host would show its ed25519 key, which is not known."""
+    host = lab.sshd(host_keys=("ed25519", "ecdsa"), known=False)
+    lab.known_hosts(f"{host.name} {public(host.host_keys[1])}\n")
+    configure(lab, "HostKeyAlgorithms +ssh-rsa\nRekeyLimit 2G\n", node1=host)
+    assert "rekeylimit" in by_program(opener, "node1")
+
+
+def test_what_is_left_of_the_lists_of_ssh() -> None:
+    printed = {keyword: ",".join((*OFFERED[keyword], *OF_SSH[keyword])) for keyword in OFFERED}
+    assert of_program(printed, False) == of_program({}, False) == []
+    [macs] = of_program({**printed, "macs": "hmac-sha1,hmac-sha2-256,new@openssh.com"}, False)
+    assert macs == "-omacs=hmac-sha2-256"
+    listed = {"hostkeyalgorithms": "ssh-rsa,ssh-ed25519"}
+    assert of_program(listed, True) == ["-ohostkeyalgorithms=ssh-ed25519"]
+    [option] = of_program(listed, False)
+    taken = option.partition("=-")[2].split(",")
+    assert set(taken) == set(KINDS["hostkeyalgorithms"]) - {"ssh-ed25519"}
+    with pytest.raises(LinkError, match="leaves no ciphers"):
+        of_program({"ciphers": "3des-cbc"}, False)
+
+
+# --- an open connection that is not the user's
+
+
+def test_an_open_connection_is_not_used_for_another_cause(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    host = lab.sshd()
+    with socket.socket(socket.AF_UNIX) as master:
+        master.bind(str(tmp_path / "cm"))
+        master.listen()
+        master.settimeout(0)
+        configure(lab, f"RekeyLimit 2G\nControlPath {tmp_path}/cm\n", node1=host)
+        assert "rekeylimit" in by_program(opener, "node1")
+        with pytest.raises(BlockingIOError):
+            master.accept()
+
+
+@pytest.mark.parametrize("how", ["a directory of all", "a sticky directory", "another owner"])
+def test_a_socket_that_others_could_have_put_there_is_not_asked(
+    lab: SshLab, opener: Opener, tmp_path: Path, how: str
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    host, _ = refusing(lab)
+    with socket.socket(socket.AF_UNIX) as master:
+        master.bind(str(place / "cm"))
+        master.listen()
+        master.settimeout(0)
+        if how == "another owner":
+            if os.geteuid():
+                pytest.skip("only root can give a socket away")
+            os.chown(place / "cm", 64321, 64321)
+        else:
+            place.chmod(0o777 if how == "a directory of all" else 0o1777)
+        configure(lab, f"ControlPath {place}/cm\n", node1=host)
+        link = opener("node1")
+        assert "no key was accepted" in failure(link)
+        assert link.carrier is None
+        with pytest.raises(BlockingIOError):
+            master.accept()
