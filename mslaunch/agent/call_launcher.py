@@ -72,17 +72,21 @@ def _become_agent(terms: str, modules: dict[str, object]) -> str:
     first = os.environ.get(address_variable, "")
     known = list(dict.fromkeys(filter(None, (first, *addresses))))
     callback = _Callback(int(port), bytes.fromhex(token), _node(terms), stack == network_stack())
-    found = callback.connect(known)
-    if not found:
-        return callback.why
-    sock, ours = found
-    try:
-        modules.update(_modules(sock, ours))
-    except WireError as error:  # in front of the magic: the launcher, who has taken this agent, shows it
-        sock.sendall(b"".join(ours.sealer.seal(f"{error.what}\n".encode())))
-        os._exit(NO_CALL)
-    except OSError:  # the launcher has gone
-        os._exit(NO_CALL)
+    while True:
+        found = callback.connect(known)
+        if not found:
+            return callback.why
+        sock, ours = found
+        try:
+            modules.update(_modules(sock, ours))
+            break
+        except WireError as error:  # in front of the magic: the launcher, who has taken this agent, shows it
+            sock.sendall(b"".join(ours.sealer.seal(f"{error.what}\n".encode())))
+            os._exit(NO_CALL)
+        except OSError as error:  # it was cut off in a flood before its proof was read, or the launcher has gone
+            sock.close()
+            if callback.is_late(error):
+                return callback.why
     for fd in (0, 1):
         os.dup2(sock.fileno(), fd)
     sock.close()
@@ -145,6 +149,8 @@ class _Callback:
         self._node = node
         self._at_home = at_home
         self._reasons: dict[str, tuple[int, str]] = {}  # by address, with how much each matters
+        self._deadline = time.monotonic() + _SECONDS
+        self._last = ""  # the address of the last connection
 
     @property
     def why(self) -> str:
@@ -158,9 +164,10 @@ class _Callback:
 
         Addresses are tried again for a while, but for those that lead elsewhere.
         """
-        deadline, left = time.monotonic() + _SECONDS, list(addresses)
+        deadline, left = self._deadline, list(addresses)
         while left:
             for address in list(left):
+                self._last = address
                 try:
                     return self._try(address, min(_TRY, max(0.1, deadline - time.monotonic())))
                 except LeadsBackError as error:
@@ -175,6 +182,11 @@ class _Callback:
                 break
             time.sleep(0.1)
         return None
+
+    def is_late(self, error: OSError) -> bool:
+        """Whether no time is left to call again, now that the last connection has ended, with this error."""
+        self._reasons[self._last] = 1, error.strerror or str(error)
+        return time.monotonic() > self._deadline
 
     def _try(self, address: str, seconds: float) -> tuple[socket, Seals]:
         sock = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)

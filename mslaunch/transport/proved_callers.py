@@ -2,7 +2,8 @@
 
 Whoever connects has five seconds for the proof (`protocol.call_proof`), and learns nothing before.  Of one address
 eight connections at most may be without a proof, the newest ones, and 256 in all, so that a flood from one host does
-not keep others out; who is cut off calls again.
+not keep others out.  A connection is read once more before it is cut off, and whoever is cut off calls again: also
+after its proof, as long as it has heard nothing, since the proof may have been on its way.
 """
 
 from __future__ import annotations
@@ -76,15 +77,27 @@ class ProvedCallers:
             return
         sock = socket(fileno=fd)
         sock.setblocking(False)
-        limit = self._loop.after(_SECONDS, lambda: self._drop(caller))
+        self._make_room(peer[0])
+        if self._sock.fileno() < 0:  # whoever made room was the last to be waited for
+            sock.close()
+            return
+        limit = self._loop.after(_SECONDS, lambda: self._cut_off(caller))
         caller = _Unproved(sock, peer[0], limit)
-        same_host = [one for one in self.waiting if one.address == caller.address]
-        if len(same_host) >= _PER_ADDRESS:
-            self._drop(same_host[0])
-        elif len(self.waiting) >= _IN_ALL:
-            self._drop(self.waiting[0])
         self.waiting.append(caller)
         self._loop.reader(fd, partial(self._read, caller))
+
+    def _make_room(self, address: str) -> None:
+        same_host = [one for one in self.waiting if one.address == address]
+        if len(same_host) >= _PER_ADDRESS:
+            self._cut_off(same_host[0])
+        elif len(self.waiting) >= _IN_ALL:
+            self._cut_off(self.waiting[0])
+
+    def _cut_off(self, caller: _Unproved) -> None:
+        """Drop a caller, unless its proof is there already."""
+        self._read(caller)
+        if caller in self.waiting:
+            self._drop(caller)
 
     def _refuse(self, caller: _Unproved, ours: bool) -> None:
         self._drop(caller)

@@ -268,6 +268,24 @@ def test_a_host_without_the_secret_gets_no_proof(meeting: Meeting) -> None:
     assert (guest.returncode, out) == (1, "") and "does not know our secret" in err
 
 
+def test_a_command_that_is_cut_off_after_its_proof_calls_again(meeting: Meeting) -> None:
+    """A host may cut it off in a flood while the proof is on its way, and has then said nothing."""
+    with socket.create_server(("127.0.0.1", meeting.port)) as server, meeting.start() as guest:
+        server.settimeout(SECONDS)
+        try:
+            for _ in range(2):
+                with server.accept()[0] as sock:
+                    meeting.prove_as_host(sock)
+            with server.accept()[0] as sock:
+                proved = meeting.prove_as_host(sock)
+                assert "join" in proved.hear()
+                proved.say({"refused": "there are enough"})
+                out, err = guest.communicate(timeout=SECONDS)
+        finally:
+            guest.kill()
+    assert (guest.returncode, out) == (1, "") and "there are enough" in err and "ended" not in err
+
+
 def test_a_host_that_answers_byte_by_byte_is_not_waited_for(meeting: Meeting) -> None:
     """Each byte would come in time, and a line has thousands of them."""
     gone = threading.Event()

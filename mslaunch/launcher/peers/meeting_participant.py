@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _TRY = 2.0  # seconds for one connection, and for the proof
 _PAUSE = 0.5  # between two tries
+_UNREAD = 6.0  # seconds in which a host may cut off whom it has not heard yet (`transport.proved_callers`), and some more
 _FREE = "end that process, or choose another port"
 _SAME_PLACE = "type --rdzv-endpoint, or --master-addr and --master-port, and --rdzv-id alike on each host"
 
@@ -32,35 +33,48 @@ class MeetingParticipant:
         self._part: Part | None = None  # of the attempt that runs
         self._error = ""  # why it cannot take part
         self._address = ""
+        self._began = 0.0  # when it called first
+        self._called = 0.0  # when the connection was made
+        self._is_heard = False  # the host has said something on it
+        self._is_cut_off = False  # it has ended it before, perhaps in a flood, without having read the proof
 
     def first(self) -> Part:
         """Until the host says that all have come.  Raises `LaunchError`."""
         asked, now = self._asked, self._meeting.context.loop.now
-        began = now()
-        link = self._link = self._connect(began)
-        link.host = asked.host
-        link.send("join", list(own_entry(asked, self._meeting.host)))
-        return self._await_part(max(1.0, asked.join_seconds + asked.last_call - (now() - began)))
+        self._began = now()
+        while True:
+            self._is_cut_off = False
+            link = self._link = self._connect(self._began)
+            self._called = now()
+            link.host = asked.host
+            link.send("join", list(own_entry(asked, self._meeting.host)))
+            part = self._await_part(max(1.0, asked.join_seconds + asked.last_call - (now() - self._began)))
+            if part:
+                return part
+            self._meeting.context.interrupts.wait(lambda: False, _PAUSE)
 
     def again(self, attempt: int) -> Part:
         """Say that the ranks here have ended, and wait for the others.  Raises `LaunchError`."""
         assert self._link
         self._part = None
         self._link.send("ready", attempt - 1)
-        return self._await_part(2 * self._asked.join_seconds + self._asked.last_call)
+        part = self._await_part(2 * self._asked.join_seconds + self._asked.last_call)
+        assert part
+        return part
 
     def close(self) -> None:
         """The job is over."""
 
-    def _await_part(self, seconds: float) -> Part:
+    def _await_part(self, seconds: float) -> Part | None:
+        """None: the host has cut off this command, which has to call again.  Raises `LaunchError`."""
         link, asked = self._link, self._asked
         assert link
         try:
-            self._meeting.wait(lambda: bool(self._part or self._error), seconds)
+            self._meeting.wait(lambda: bool(self._part or self._error or self._is_cut_off), seconds)
         finally:
             if not self._part:
                 link.close()
-        if self._part is None:
+        if self._part is None and not self._is_cut_off:
             what = self._error or f"the others did not come within {asked.join_seconds:g} s"
             raise LaunchError(what, asked.where, "" if self._error else SAME_LINE)
         return self._part
@@ -113,6 +127,7 @@ class MeetingParticipant:
             raise
 
     def _heard(self, link: PeerLink, kind: str, value: Any) -> None:
+        self._is_heard = True
         if self._part:
             self._meeting.peers.heard(link, kind, value)
         elif kind == "refused":
@@ -141,8 +156,14 @@ class MeetingParticipant:
     def _ended(self, link: PeerLink) -> None:
         if self._part:
             self._meeting.peers.ended(link)
+        elif not (self._error or link.changed or self._is_heard) and self._may_call_again():
+            self._is_cut_off = True
         else:
             self._error = self._error or link.changed or "the command there has ended before all had come"
+
+    def _may_call_again(self) -> bool:
+        now = self._meeting.context.loop.now()
+        return now - self._called < _UNREAD and now - self._began < self._asked.join_seconds
 
 
 def _taken(asked: HostMeeting) -> str:

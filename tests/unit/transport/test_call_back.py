@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import socket
+import subprocess
+import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,11 +24,23 @@ from mslaunch.agent import call_launcher
 from mslaunch.agent.call_launcher import _Callback, prove
 from mslaunch.errors import WireError
 from mslaunch.host.own_addresses import network_stack
-from mslaunch.protocol.call_proof import CALL, CALLER, HOST, LONGEST, TOKEN, CallWords, bytecode, new_nonce, proof
+from mslaunch.protocol.call_proof import (
+    CALL,
+    CALLER,
+    HOST,
+    LONGEST,
+    TOKEN,
+    CallWords,
+    bytecode,
+    new_nonce,
+    proof,
+    seals,
+)
 from mslaunch.protocol.sealed_records import Seals
 from mslaunch.runtime.loop import Loop
 from mslaunch.transport.call_back import AgentCall, CallListener, call_terms, token_of_host
 
+ROOT = Path(__file__).resolve().parents[3]
 KEY = bytes(range(TOKEN))
 
 
@@ -271,6 +288,83 @@ def test_a_flood_of_mute_connections_keeps_no_agent_out(listening: Listening) ->
     assert len(listening.listener._callers.waiting) <= 8
     for one in (sock, *mute):
         one.close()
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["others are to come", "the last one"])
+def test_a_proof_that_has_come_counts_though_a_flood_follows(listening: Listening, last: bool) -> None:
+    """The callers of a flood are accepted before the proof was read, which is what no caller can prevent."""
+    callers = listening.listener._callers
+    with listening.connect() as sock:
+        nonce = new_nonce()
+        sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
+        listening.until(lambda: callers.waiting and callers.waiting[0].expected)
+        theirs, place, _ = sock.recv(999).decode().split()
+        sock.sendall(proof(CALLER, KEY, CallWords(nonce, theirs, "n1", bytecode(), place)).encode() + b"\n")
+        admit = callers._admit
+
+        def admit_and_close(*call: Any) -> None:
+            admit(*call)
+            if last:
+                listening.listener.close()
+
+        callers._admit = admit_and_close  # type: ignore[method-assign]
+        flood = [listening.connect() for _ in range(8)]
+        for _ in flood:
+            callers._accept()
+        assert "n1" in listening.admitted
+        assert len(callers.waiting) == (0 if last else 8)
+        for one in flood:
+            one.close()
+
+
+AGENT = """\
+import sys
+from mslaunch.agent import call_launcher
+print(call_launcher._become_agent(sys.argv[1], {}))
+"""
+
+
+def prove_as_launcher(server: socket.socket) -> tuple[socket.socket, Seals]:
+    """To the next agent that calls."""
+    sock = server.accept()[0]
+    with sock.makefile("r") as lines:
+        _, theirs, name, kind = lines.readline().split()
+        call = CallWords(theirs, new_nonce(), name, kind, "127.0.0.1")
+        sock.sendall(f"{call.host_nonce} {call.place} {proof(HOST, KEY, call)}\n".encode())
+        assert lines.readline().strip() == proof(CALLER, KEY, call)
+    return sock, seals(HOST, KEY, call)
+
+
+def test_an_agent_that_is_cut_off_after_its_proof_calls_again() -> None:
+    """A launcher may cut it off in a flood while the proof is on its way."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        terms = call_terms(server.getsockname()[1], KEY, "=n1", "ADDRESS", ["127.0.0.1"]).decode().strip()
+        with subprocess.Popen([sys.executable, "-c", AGENT, terms], cwd=ROOT, stdout=subprocess.PIPE) as agent:
+            try:
+                prove_as_launcher(server)[0].close()
+                sock, ours = prove_as_launcher(server)
+                with sock:
+                    program = zlib.compress(marshal.dumps({"": "import os; os.write(1, b'it runs')"}))
+                    sock.sendall(b"".join(ours.sealer.seal(b"%d\n" % len(program), program)))
+                    sock.settimeout(10)
+                    assert sock.recv(99) == b"it runs"
+            finally:
+                agent.kill()
+
+
+def test_an_agent_that_is_always_cut_off_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        terms = call_terms(server.getsockname()[1], KEY, "=n1", "ADDRESS", ["127.0.0.1"]).decode().strip()
+        code = AGENT.replace("print", "call_launcher._SECONDS = 0.0; print")
+        with subprocess.Popen([sys.executable, "-c", code, terms], cwd=ROOT, stdout=subprocess.PIPE) as agent:
+            try:
+                prove_as_launcher(server)[0].close()
+                said, _ = agent.communicate(timeout=10)
+            finally:
+                agent.kill()
+    assert said.startswith(b"127.0.0.1 port ") and (b"ended the connection" in said or b"reset" in said)
 
 
 def test_a_mute_connection_is_ended(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
