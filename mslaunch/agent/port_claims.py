@@ -17,6 +17,15 @@ from mslaunch.faststd import socket, struct
 _AF_UNIX, _SOCK_STREAM = 1, 1
 _SOL_SOCKET, _SO_PEERCRED = 1, 17
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
+# sock_diag(7), and linux/unix_diag.h for what its page leaves open
+_AF_NETLINK, _SOCK_RAW, _NETLINK_SOCK_DIAG = 16, 3, 4
+_SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _UDIAG_SHOW_NAME, _UNIX_DIAG_NAME = 20, 1, 1, 0
+_ANY_STATE, _ANY_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+_MESSAGE = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+_REQUEST = struct.Struct("=BBHIIIQ")  # unix_diag_req: family, protocol, padding, states, inode, what, cookie
+_FOUND_SIZE = 16  # unix_diag_msg
+_ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
+_PATIENCE = 1.0  # seconds that the kernel may take
 _BACKLOG = 4096
 _CLAIM = "mslaunch port "
 _LOOKS = 8  # at the claims of others
@@ -58,7 +67,7 @@ def _claims(port: int) -> list[str]:
     for inode, name in (row for row in rows if len(row) == 2):
         pid = name[len(prefix) :].partition(" ")[0]
         claimed = name[1:].rstrip("\n")
-        if name.startswith(prefix) and pid.isdigit() and _has_socket(pid, inode) and _is_held(claimed):
+        if name.startswith(prefix) and pid.isdigit() and _has_socket(pid, inode) and _is_held(claimed, inode):
             found.append(claimed)
     return found
 
@@ -74,8 +83,11 @@ def _has_socket(pid: str, inode: str) -> bool:
         return False
 
 
-def _is_held(name: str) -> bool:
-    """Whether a process of ours listens at this abstract name, as the kernel says to whom connects."""
+def _is_held(name: str, inode: str) -> bool:
+    """Whether a process of ours listens at this abstract name, as the kernel says to whom connects.
+
+    `inode`: a socket of ours that is said to have the name.
+    """
     sock = socket(_AF_UNIX, _SOCK_STREAM)
     try:
         sock.setblocking(False)
@@ -83,8 +95,30 @@ def _is_held(name: str) -> bool:
         uid = _CREDENTIALS.unpack(sock.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))[1]
         return bool(uid == os.geteuid())
     except BlockingIOError:  # too many have asked
-        return True
+        return _name_of(int(inode)) == f"\0{name}".encode("utf-8", "replace")
     except OSError:
         return False
     finally:
         sock.close()
+
+
+def _name_of(inode: int) -> bytes:
+    """The name of a Unix socket by sock_diag(7), which does not mix it with other text; empty if it is not told."""
+    request = _REQUEST.pack(_AF_UNIX, 0, 0, _ANY_STATE, inode, _UDIAG_SHOW_NAME, _ANY_COOKIE)
+    try:
+        netlink = socket(_AF_NETLINK, _SOCK_RAW, _NETLINK_SOCK_DIAG)
+    except OSError:
+        return b""
+    try:
+        netlink.settimeout(_PATIENCE)
+        netlink.send(_MESSAGE.pack(_MESSAGE.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0) + request)
+        answer = netlink.recv(1 << 12)
+    except OSError:
+        return b""
+    finally:
+        netlink.close()
+    at = _MESSAGE.size + _FOUND_SIZE
+    if len(answer) < at + _ATTRIBUTE.size or _MESSAGE.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
+        return b""
+    size, kind = _ATTRIBUTE.unpack_from(answer, at)  # the name comes first, where there is one
+    return answer[at + _ATTRIBUTE.size : at + size] if kind == _UNIX_DIAG_NAME else b""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from other_user import UID, as_user, interpreter, python_as, run_as
+
+from mslaunch.agent.port_claims import claim
 
 pytestmark = pytest.mark.usefixtures("second_user")
 
@@ -132,3 +135,36 @@ def test_taken_names_do_not_take_ports(run: Run) -> None:
         assert ended.returncode == 0, ended
     finally:
         squatter.communicate(timeout=30)
+
+
+#: a listener that takes no more, and a row of /proc/net/unix that gives its name to a socket of the victim
+FORGE = """\
+import socket, sys
+port, pid, inode = sys.argv[1:]
+name = f"mslaunch port {port} {pid} 0"
+held = [socket.socket(socket.AF_UNIX) for _ in range(6)]
+held[0].bind("\\0" + name)
+held[0].listen(0)
+for one in held[1:5]:
+    one.setblocking(False)
+    one.connect_ex("\\0" + name)
+held[5].bind(f"\\0x\\n: 2 0 0 1 1 {inode} @{name}")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET], ids=["unix", "tcp"])
+def test_a_claim_that_is_forged_of_what_all_can_see_takes_no_port(family: int) -> None:
+    """Pid and inode of a socket of ours are no secret."""
+    port = 100_000 + 2 * os.getpid() + 1  # no port: nobody else on this machine claims it
+    with socket.socket(family) as ours:
+        if family == socket.AF_UNIX:
+            ours.bind(f"\0control of {os.getpid()}")
+        words = [interpreter(), "-c", FORGE, str(port), str(os.getpid()), str(os.fstat(ours.fileno()).st_ino)]
+        forger = as_user(UID, words, stdin=subprocess.PIPE)
+        assert forger.stdout and forger.stdout.readline() == b"held\n"
+        try:
+            claim(port).close()
+        finally:
+            forger.communicate(timeout=30)

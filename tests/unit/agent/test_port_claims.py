@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mslaunch.agent import port_claims
 from mslaunch.agent.port_claims import claim
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,6 +63,28 @@ def test_a_row_within_a_name_is_no_claim(kind: int) -> None:
         half.bind(f"\0\n@mslaunch port {PORT} \n")
         whole.bind(f"\0\n0: 2 0 0 2 1 {os.fstat(ours.fileno()).st_ino} @{claimed}\n")
         claim(PORT).close()
+
+
+def fill(name: str) -> list[socket.socket]:
+    """Connections to a listener at this abstract name, until it takes no more."""
+    made = []
+    while True:
+        made.append(socket.socket(socket.AF_UNIX))
+        made[-1].setblocking(False)
+        try:
+            made[-1].connect("\0" + name)
+        except BlockingIOError:
+            return made
+
+
+def test_a_claim_that_too_many_have_asked_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_claims, "_BACKLOG", 1)
+    with contextlib.closing(claim(PORT)) as ours:
+        crowd = fill(ours.getsockname()[1:].decode())
+        with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
+            claim(PORT)
+        for one in crowd:
+            one.close()
 
 
 def test_of_many_that_come_at_once_at_most_one_gets_it() -> None:
