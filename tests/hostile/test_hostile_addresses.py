@@ -69,7 +69,8 @@ def bridged(cluster: Cluster, second: str) -> None:
 @contextlib.contextmanager
 def relaying(cluster: Cluster, *stage: str) -> Iterator[subprocess.Popen[bytes]]:
     """The other user of n02 is there: `stage` are the words that make this user."""
-    relay = [interpreter(), "-I", "-S", str(ROOT / "tests/hostile/relay.py"), BRIDGE, *map(str, PORTS), "10.77.1.1"]
+    program = str(ROOT / "tests/hostile/user_relay.py")
+    relay = [interpreter(), "-I", "-S", program, BRIDGE, *map(str, PORTS), "10.77.1.1"]
     process = subprocess.Popen(
         cluster.command("exec", "n02", *stage, *relay), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -76,6 +76,14 @@ def test_a_base_that_every_user_can_write_to_is_named_once(commons: Path) -> Non
     assert b"every user" not in launch(commons, "--output-filename", "logs").stderr
 
 
+@pytest.mark.parametrize("mode", ["0o755", "0o1777"])
+def test_a_base_of_another_user_is_named_once(commons: Path, mode: str) -> None:
+    attack(f"os.mkdir(a[0], 0o755); os.chmod(a[0], {mode})", commons / "logs")
+    done = launch(commons, "--output-filename", "logs")
+    assert done.returncode == 0
+    assert done.stderr.decode().count(f"user {UID}, whose directory") == 1, done.stderr
+
+
 OTHERS = {
     "a file": "open(a[0], 'x').close(); os.chmod(a[0], 0o666)",
     "a link": "os.symlink(a[1], a[0])",

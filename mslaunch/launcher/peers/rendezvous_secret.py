@@ -1,8 +1,9 @@
 """The secret that commands on several hosts share: the contents of a file that only its user may read.
 
 A home directory that all hosts mount has it for all of them; else it has to be copied there once.  As with ssh(1),
-a file that others may read or write is refused.  A link is followed, as to the files of a volume of Kubernetes: it can
-only lead to another file that this user alone may read.
+a file that others may read or write is refused.  A link of this user's or of root's is followed, as to the files of a
+volume of Kubernetes.  One of another user's could lead to a file that this user alone may read, whose contents all
+know, such as those in /proc; these have no size.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def _read(path: str) -> bytes:
             raise LaunchError("it belongs to another user", path, "remove it, or name another one by --rdzv-conf")
         if facts.st_mode & 0o77:
             raise LaunchError("others may read or write it", path, f"chmod 600 {path}")
+        if os.lstat(path).st_uid not in (0, os.geteuid()):
+            raise LaunchError("it is a link of another user", path, "remove it, or name another one by --rdzv-conf")
+        if not facts.st_size:
+            raise LaunchError(
+                "it has no size, as a file of /proc", path, f"remove it, and the next run makes one: {path}"
+            )
         return file.read(_MOST + 1).strip()
 
 

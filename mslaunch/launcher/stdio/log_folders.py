@@ -101,12 +101,18 @@ class LogFolders:
             if file.base and make:
                 os.makedirs(file.base, _PRIVATE if file.private else _PUBLIC, exist_ok=True)
             fd = self._bases[file.base] = os.open(file.base or ".", _FOLDER)
-            if os.fstat(fd).st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-                self._notice(
-                    f"every user can write to {file.base or os.getcwd()}, and remove or replace log files there; "
-                    "chmod o-w changes that"
-                )
+            self._warn(os.fstat(fd), file.base or os.getcwd())
         return self._bases[file.base]
+
+    def _warn(self, found: os.stat_result, path: str) -> None:
+        """Name who else can remove files from a directory that the user named."""
+        trusted = {0, os.geteuid()} if os.geteuid() else {0, _SQUASHED}
+        if found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            self._notice(
+                f"every user can write to {path}, and remove or replace log files there; chmod o-w changes that"
+            )
+        elif found.st_uid not in trusted:  # also with the sticky bit
+            self._notice(f"user {found.st_uid}, whose directory {path} is, can remove or replace log files there")
 
     def _below(self, above: int, path: str, where: str, make: bool) -> int:
         fd = self._held.pop(path, -1)

@@ -85,6 +85,23 @@ def test_a_link_leads_to_a_secret_as_in_a_volume_of_kubernetes(tmp_path: Path) -
     assert read_or_make(str(tmp_path / "secret")) == read_or_make(str(tmp_path / "..data" / "secret"))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, only root can give a link away")
+def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    """It could lead to a file of ours whose contents all know."""
+    (tmp_path / "real").write_text("0123456789abcdef")
+    (tmp_path / "real").chmod(0o600)
+    (tmp_path / "secret").symlink_to("real")
+    os.chown(tmp_path / "secret", 64321, 64321, follow_symlinks=False)
+    with pytest.raises(LaunchError, match="a link of another user"):
+        read_or_make(str(tmp_path / "secret"))
+
+
+def test_a_file_of_the_kernel_is_no_secret() -> None:
+    """All processes of this mount namespace know what is in it."""
+    with pytest.raises(LaunchError, match="it has no size"):
+        read_or_make("/proc/self/mountstats")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, only root can give a file away")
 def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secret"
