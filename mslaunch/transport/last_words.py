@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _KEPT = 4096  # bytes
 _CHUNK = 1 << 16  # bytes of a read: what a pipe holds, unless it was made larger
+_LOOK = 1.0  # seconds after which a thread that listens sees that another one has closed the pipe: that wakes nobody
 _MOST = 32  # reads in which all that a pipe holds has come, even one of 1 MiB
 
 
@@ -48,7 +49,7 @@ class LastWords:
         while (fd := self._fd) >= 0:
             more = select.poll()
             more.register(fd, select.POLLIN)
-            more.poll()
+            more.poll(_LOOK * 1000)
             self.read()
 
     def read(self) -> bool:

@@ -1,4 +1,4 @@
-"""The ssh program trusts no more than mslaunch's own SSH, also if a host chose by its algorithms to be reached by it."""
+"""The ssh program trusts no more than mslaunch's own SSH, also where a host chose by its algorithms to be so reached."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def test_the_key_of_a_host_in_no_list_is_accepted_and_named(
     assert (lab.ssh / "known_hosts").read_text() == host.known_line
     link.announce()
     [said] = opener.notices
-    assert said.startswith(f"host key of {host.name} (ssh-ed25519 SHA256:") and f"added to {lab.ssh}/known_hosts" in said
+    assert (
+        said.startswith(f"host key of {host.name} (ssh-ed25519 SHA256:") and f"added to {lab.ssh}/known_hosts" in said
+    )
 
 
 def test_a_host_on_localhost_is_checked(lab: SshLab, opener: Opener) -> None:

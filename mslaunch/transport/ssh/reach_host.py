@@ -25,7 +25,7 @@ from mslaunch.transport.ssh.command_channel import (
 from mslaunch.transport.ssh.config.algorithms import OF_SSH
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
-from mslaunch.transport.ssh.deadline import Arm, CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -123,3 +124,19 @@ def test_a_program_that_cannot_be_run_leaves_nothing(loop: Loop) -> None:
     missing.close()
     assert missing.wait(1)
     assert open_descriptors() == before
+
+
+def test_a_thread_that_listens_ends_although_somebody_holds_the_pipe() -> None:
+    """Such as the master of a jump host's ControlPersist: closing a descriptor wakes nobody who polls it."""
+    words = LastWords()
+    held = os.dup(words.pipe)
+    try:
+        words.begin()
+        thread = threading.Thread(target=words.listen, daemon=True)
+        thread.start()
+        os.write(held, b"goodbye")
+        words.close()
+        thread.join(20)
+        assert not thread.is_alive()
+    finally:
+        os.close(held)
