@@ -1,4 +1,4 @@
-"""The ssh program trusts no more than mslaunch's own SSH, also where a host chose by its algorithms to be so reached."""
+"""The ssh program trusts no more than mslaunch's own SSH, also where a host's algorithms made it necessary."""
 
 from __future__ import annotations
 
