@@ -126,7 +126,7 @@ class MpiWireUp:
     def _received(self, rank: int, data: bytes) -> bool:
         """A rank speaks PMI, or (b"") has hung up; the first words of any rank start the server."""
         if data and self._sockets[rank].descriptors:
-            self._broken(rank, f"rank {rank} sent descriptors where PMI is spoken")
+            report_broken(self._send, rank, f"rank {rank} sent descriptors where PMI is spoken")
             self._sockets[rank].close()
             return True
         if data and "pmi" not in self._running():
@@ -158,14 +158,8 @@ class MpiWireUp:
         self._joined[rank] = name
         title, demanded = PROTOCOLS[name].title, self._offers[rank].demanded
         if demanded not in ("", name):
-            self._broken(rank, f"it speaks {title}; --mpi {demanded} was given")
+            report_broken(self._send, rank, f"it speaks {title}; --mpi {demanded} was given")
         self._send(frames.JOINED, rank, title.encode())
-
-    def _broken(self, rank: int, text: str) -> None:
-        """End the job, because of what a rank does."""
-        from mslaunch.protocol.mpi import Abort, pack_abort
-
-        self._send(frames.ABORT, rank, pack_abort(Abort(1, text, broken=True)))
 
     def _look(self) -> None:
         """Where all ranks have ended by now, nothing is sent for."""
@@ -224,3 +218,10 @@ class MpiWireUp:
             remove(self._shared)
         for server in self._running().values():
             server.close()
+
+
+def report_broken(send: Callable[[int, int, bytes], None], rank: int, text: str) -> None:
+    """End the job, because of what a rank does."""
+    from mslaunch.protocol.mpi import Abort, pack_abort
+
+    send(frames.ABORT, rank, pack_abort(Abort(1, text, broken=True)))

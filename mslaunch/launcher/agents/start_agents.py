@@ -164,9 +164,8 @@ class AgentPool:
         if connection.hello:
             host, pid, cpus, cores, python = connection.hello[:5]
             has = counted(cpus, "cpu") if cores == cpus else f"{counted(cores, 'core')}, {counted(cpus, 'cpu')}"
-            self._console.verbose(
-                f"{connection.node.name}: agent {pid} on {one_line(host)}, Python {one_line(python)}, {has}"
-            )
+            where = f"on {one_line(host)}, Python {one_line(python)}"
+            self._console.verbose(f"{connection.node.name}: agent {pid} {where}, {has}")
 
     def disconnect_all(self) -> None:
         """Close all; nodes that are needed again get new agents."""

@@ -131,13 +131,22 @@ def _packetizer_class(paramiko: Any) -> Any:
     return Packets
 
 
+def _extensions(m: Any) -> dict[str, bytes]:
+    """What `AuthSession` asks for of EXT_INFO (RFC 8308); paramiko keeps all of it, and believes its number."""
+    found = {}
+    for _ in range(min(m.get_int(), _EXTENSIONS)):
+        name, value = m.get_binary(), m.get_binary()
+        if name == b"server-sig-algs":
+            found["server-sig-algs"] = value[:_SAID_MOST]
+    return found
+
+
 @functools.cache
 def transport_class() -> Any:
     """The class of all transports."""
     paramiko = load_paramiko()
-    packetizer = _packetizer_class(paramiko)
+    packetizer, known_keys = _packetizer_class(paramiko), {**paramiko.Transport._key_info, "ssh-ed25519": Ed25519HostKey}
     known_kex = dict(paramiko.Transport._kex_info)
-    known_keys = {**paramiko.Transport._key_info, "ssh-ed25519": Ed25519HostKey}
     if _ALIAS in known_kex:
         known_kex[_ALIAS.partition("@")[0]] = known_kex[_ALIAS]
 
@@ -173,11 +182,7 @@ def transport_class() -> Any:
             return parsed
 
         def _parse_ext_info(self, m: Any) -> None:
-            """Keep what `AuthSession` asks for; paramiko keeps all, and believes their number."""
-            for _ in range(min(m.get_int(), _EXTENSIONS)):
-                name, value = m.get_binary(), m.get_binary()
-                if name == b"server-sig-algs":
-                    self.server_extensions = {"server-sig-algs": value[:_SAID_MOST]}
+            self.server_extensions = _extensions(m)
 
         def _parse_debug(self, m: Any) -> None:
             pass
