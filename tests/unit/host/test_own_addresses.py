@@ -107,6 +107,27 @@ def test_a_connection_between_two_addresses_does_not_lead_back() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="needs root")
+def test_a_connection_to_a_secondary_address_leads_back() -> None:
+    """The kernel calls it from the primary address of the interface."""
+    network = (
+        "ip link set lo up && ip link add docker0 type bridge && ip link set docker0 up && "
+        "ip addr add 172.17.0.1/16 dev docker0 && ip addr add 172.17.0.2/16 dev docker0 && "
+    )
+    code = (
+        "import socket, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from mslaunch.host.own_addresses import leads_back\n"
+        "for bound, called in (('0.0.0.0', '172.17.0.1'), ('0.0.0.0', '172.17.0.2'), ('::', '172.17.0.2')):\n"
+        "    family = socket.AF_INET6 if ':' in bound else socket.AF_INET\n"
+        "    server = socket.create_server((bound, 0), family=family, dualstack_ipv6=':' in bound)\n"
+        "    caller = socket.create_connection((called, server.getsockname()[1]), 5)\n"
+        "    print(caller.getsockname()[0], leads_back(caller), leads_back(server.accept()[0]))"
+    )
+    words = ["unshare", "-n", "sh", "-c", f'{network} exec "$@"', "sh", sys.executable, "-I", "-S", "-c", code]
+    said = subprocess.run([*words, str(ROOT)], capture_output=True, text=True, timeout=60, check=False)
+    assert said.stdout.splitlines() == ["172.17.0.1 True True"] * 3, said.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"), reason="needs root")
 def test_addresses_of_bridges_come_after_those_of_other_interfaces() -> None:
     """The bridge comes first in the kernel's list."""
     network = (
