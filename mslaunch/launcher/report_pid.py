@@ -73,8 +73,13 @@ def _open(path: str, loop: Loop, wait: Callable[[Callable[[], bool]], None]) -> 
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise OSError(errno.ELOOP, "a link, and mslaunch does not write through links") from None
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.lstat(path).st_mode):
+            if error.errno != errno.ENXIO:
                 raise
+            found = os.lstat(path)
+            if not stat.S_ISFIFO(found.st_mode):
+                raise
+            if found.st_uid != os.geteuid():  # who might never read
+                raise OSError(errno.EPERM, "it belongs to another user") from None
             loop.after(_LOOK_AGAIN, attempt)
 
     attempt()

@@ -76,3 +76,13 @@ def test_the_wait_for_the_reader_of_a_fifo_can_be_interrupted(tmp_path: Path) ->
         announce(request, str(tmp_path), 1, pytest.fail, "1234", loop, loop.run)
     assert os.read(readers[0], 99) == PID.encode()
     os.close(readers[0])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a FIFO of another user")
+@pytest.mark.parametrize("option", ["report_pid", "report_uri"])
+def test_the_fifo_of_another_user_is_not_waited_for(tmp_path: Path, option: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    os.chown(tmp_path / "fifo", 64321, 64321)
+    request = Request((AppContext(("x",)),), **{option: "fifo"})  # type: ignore[arg-type]
+    with Loop() as loop, pytest.raises(LaunchError, match="it belongs to another user"):
+        announce(request, str(tmp_path), 1, pytest.fail, "1234", loop, lambda until: pytest.fail("it waits"))
