@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A user of a host who sits at an address of it, at many ports, and passes what comes on to another host's same port.
 
-    relay.py ADDRESS FIRST LAST TARGET [PID]
+    user_relay.py ADDRESS FIRST LAST TARGET [PID]
 
 With PID the listeners are in the network namespace of that process, a container, and the calls still leave from here.
 Prints `ready`; then `served PORT` for each connection whose first message was enough for the other host to answer a
