@@ -160,12 +160,11 @@ class AgentPool:
 
         self._late.append(self._start(self._policy, nodes, done=finished))
 
-    def _log_hello(self, connection: AgentConnection) -> None:
-        if connection.hello:
-            host, pid, cpus, cores, python = connection.hello[:5]
+    def _log_hello(self, agent: AgentConnection) -> None:
+        if agent.hello:
+            host, pid, cpus, cores, python = agent.hello[:5]
             has = counted(cpus, "cpu") if cores == cpus else f"{counted(cores, 'core')}, {counted(cpus, 'cpu')}"
-            where = f"on {one_line(host)}, Python {one_line(python)}"
-            self._console.verbose(f"{connection.node.name}: agent {pid} {where}, {has}")
+            self._console.verbose(f"{agent.node.name}: agent {pid} on {one_line(f'{host}, Python {python}')}, {has}")
 
     def disconnect_all(self) -> None:
         """Close all; nodes that are needed again get new agents."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _TRY = 2.0  # seconds for one connection, and for the proof
 _PAUSE = 0.5  # between two tries
-_UNREAD = 6.0  # seconds in which a host may cut off whom it has not heard yet (`transport.proved_callers`), and some more
+_UNREAD = 6.0  # seconds in which a host may cut off a caller that it has not heard (`transport.proved_callers`)
 _FREE = "end that process, or choose another port"
 _SAME_PLACE = "type --rdzv-endpoint, or --master-addr and --master-port, and --rdzv-id alike on each host"
 
