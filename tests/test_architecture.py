@@ -91,7 +91,7 @@ _STARTING = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen"
 _STARTING_MODULES = ("subprocess", "multiprocessing", "pty")
 READERS_OF_ENVIRON = {"cli.main", "api", "agent.main", "agent.call_launcher", "under_mpirun"}
 #: modules that hand the environment on to a program that they look for or start, and read nothing else in it
-PASSING_ENVIRON = {"agent.ranks.session_dir", "resource_managers.managers", "transport.rsh_program"}
+PASSING_ENVIRON = {"resource_managers.managers", "transport.rsh_program"}
 WRITER_OF_ENVIRON = "under_mpirun"  # its purpose is to change the process it runs in
 
 IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})

@@ -35,6 +35,9 @@ class Ear:
         self.job.asked.append((what, {key: list(values) for key, values in fields.items()}, blobs))
         self.job.open.append(done)
 
+    def ask_spawn(self, rank: int, fields: Mapping[str, Sequence[str]], done: Callable[[Answer], None]) -> None:
+        self.ask("spawn", fields, (), done)
+
     def joined(self, rank: int, protocol: str) -> None:
         self.job.said.append(f"{rank} joined {protocol}")
 

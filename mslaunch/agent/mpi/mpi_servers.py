@@ -140,9 +140,9 @@ class LauncherCalls:
             self.ask("spawn", fields, (), done)
 
     def _processes_of(self, rank: int) -> set[int]:
-        """All that we have started or adopted, orphans of this rank among them, but not what other ranks have."""
+        """All that we and our guard have started or adopted, orphans among them, but not what other ranks have."""
         others = [pid for other, pid in self._pids().items() if other != rank]
-        return set(family_of([os.getpid()])) - set(family_of(others))
+        return set(family_of([os.getppid()])) - set(family_of(others))
 
     def answered(self, answer: Answer) -> None:
         """ANSWER has come; one to a question of another server is ignored."""

@@ -183,10 +183,9 @@ def _empty_as(user: int, folder: int, due: float) -> None:
     if os.geteuid() or not sys.executable or time.monotonic() > due:
         return
     argv = [sys.executable, "-I", "-S", "-c", _EMPTIES, str(user)]
-    env = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # Python may need it
     nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     try:
-        pid = os.posix_spawn(argv[0], argv, env, file_actions=[(os.POSIX_SPAWN_DUP2, folder, 3), *nothing], setpgroup=0)
+        pid = os.posix_spawn(argv[0], argv, {}, file_actions=[(os.POSIX_SPAWN_DUP2, folder, 3), *nothing], setpgroup=0)
         while not os.waitpid(pid, os.WNOHANG)[0]:
             if time.monotonic() > due:
                 os.killpg(pid, signal.SIGKILL)
