@@ -31,9 +31,9 @@ PACKAGE = Path(__file__).parents[2] / "mslaunch"
 #: module: function or variable that has an interpreter's command line -> what holds there, or which test runs it
 STARTS = {
     "agent.checks.program_facts: _question": "test_a_check_runs_nothing_of_the_working_directory",
+    "agent.ranks.session_dir: _empty_as": "-I -S",
     "agent.services.mindspore_scheduler: scheduler_command": "test_the_scheduler_of_a_rank",
     "agent.services.mindspore_scheduler: searching_command": "test_a_scheduler_that_looks_for_mindspore",
-    "agent.services.mindspore_scheduler: as_user": "-I -S",
     "agent.services.mindspore_scheduler: STUB": "test_the_scheduler_of_a_rank",  # it runs another one
     "cli.shims: _script": "test_a_shim_takes_no_module_that_lies_beside_it",
     "launcher.monitoring.event_file: _start_keeper": "-I -S",
