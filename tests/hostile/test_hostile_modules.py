@@ -48,6 +48,9 @@ STARTS = {
     "under_mpirun: main": "test_under_mpirun",
     "under_mpirun: _run": "test_under_mpirun",
     # no interpreter of ours
+    "transport.bootstrap.agent_listing: lines_on_hosts": "prints the lines that boot_line and others make",
+    "transport.bootstrap.agent_listing: main": "prints them",
+    "transport.ssh.config.ssh_config: _gives_order": "a sign in front of a list",
     "agent.mpi.library_of_program: _shell": "reads a command line of a shell",
     "agent.mpi.openmpi_hint: may_be_program": "reads a command line",
     "agent.on_demand: _find": "the name of our interpreter in a message",
