@@ -43,7 +43,7 @@ class PmiSocket:
         self._received = received
         self._held = b""  # what could not be taken yet; nothing more is read meanwhile
         self._closed: Callable[[], None] = lambda: None
-        self._ours, fd = ours, ours.fileno()
+        fd = ours.detach()
         self._reader = FdReader(loop, fd, self._take, self._end, self._read)
         self._writer = Writer(loop, fd, lambda error: None)
         self._reader.watch(True)
@@ -85,8 +85,14 @@ class PmiSocket:
         self._reader.close()
 
     def _read(self, fd: int, size: int) -> bytes:
+        from _socket import socket
+
+        ours = socket(_AF_UNIX, _SOCK_STREAM, 0, fd)
         data: bytes
-        data, extra, flags, _ = self._ours.recvmsg(size, _ROOM, _MSG_CMSG_CLOEXEC)  # of one writer only
+        try:
+            data, extra, flags, _ = ours.recvmsg(size, _ROOM, _MSG_CMSG_CLOEXEC)  # of one writer only
+        finally:
+            ours.detach()
         self.descriptors = self.descriptors or bool(flags & _MSG_CTRUNC)
         for level, kind, facts in extra if data else ():
             if (level, kind) == (_SOL_SOCKET, _SCM_CREDENTIALS):
@@ -100,7 +106,6 @@ class PmiSocket:
             self._reader.watch(False)
 
     def _end(self) -> None:
-        self._ours.detach()  # the reader closes it
         self._writer.close()
         if not self._held:
             self._received(self._rank, b"")
