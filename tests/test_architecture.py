@@ -90,8 +90,6 @@ STARTERS = {
 _STARTING = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen")
 _STARTING_MODULES = ("subprocess", "multiprocessing", "pty")
 READERS_OF_ENVIRON = {"cli.main", "api", "agent.main", "agent.call_launcher", "under_mpirun"}
-#: modules that hand the environment on to a program that they look for or start, and read nothing else in it
-PASSING_ENVIRON = {"resource_managers.managers", "transport.rsh_program"}
 WRITER_OF_ENVIRON = "under_mpirun"  # its purpose is to change the process it runs in
 
 IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})
@@ -524,7 +522,7 @@ def is_environ(node: ast.AST) -> bool:
 
 def test_the_environment_is_read_in_few_places() -> None:
     readers = {name for name, tree in TREES.items() if names_of(tree, is_environ)}
-    assert readers == READERS_OF_ENVIRON | PASSING_ENVIRON, "pass the environment on as a value"
+    assert readers == READERS_OF_ENVIRON, "pass the environment on as a value"
     for name, tree in TREES.items():
         assert not [found for found in imports(tree) if found.name in ("os.environ", "os.getenv")], name
 

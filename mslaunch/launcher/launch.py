@@ -12,7 +12,7 @@ import time
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageError, counted, no_memory
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
 from mslaunch.launcher.interrupts import Interrupts, check_limits
@@ -163,7 +163,8 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
     from mslaunch.host.files import read_text
     from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 
-    return detect(found, HostAccess(caller.environ, read_text, run_command, is_this_host), wanted)
+    run = partial(run_command, caller.environ)
+    return detect(found, HostAccess(caller.environ, read_text, run, is_this_host), wanted)
 
 
 class _LaunchSteps:

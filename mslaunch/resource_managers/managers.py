@@ -138,15 +138,14 @@ def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant
     return next(iter(grants.values()), None)
 
 
-def run_command(argv: Sequence[str]) -> str:
-    """For `HostAccess.run`; no longer than ten seconds."""
-    import os
+def run_command(environ: Mapping[str, str], argv: Sequence[str]) -> str:
+    """For `HostAccess.run`; no longer than ten seconds.  The program is looked for in PATH of `environ`."""
     import subprocess
 
     from mslaunch.host.helper_programs import find_helper
 
     try:
-        file = argv[0] if "/" in argv[0] else find_helper(argv[0], os.environ)
+        file = argv[0] if "/" in argv[0] else find_helper(argv[0], environ)
         if not file:
             raise FileNotFoundError(2, "No such file or directory", argv[0])
         done = subprocess.run(

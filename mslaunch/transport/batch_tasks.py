@@ -374,7 +374,7 @@ def open_by_flux(nodes: Sequence[Node], context: OpenContext) -> None:
     from mslaunch.resource_managers.flux import hosts
     from mslaunch.resource_managers.managers import run_command
 
-    ranks = {name: str(rank) for rank, name in reversed(list(enumerate(hosts(run_command))))}
+    ranks = {name: str(rank) for rank, name in reversed(list(enumerate(hosts(partial(run_command, context.environ)))))}
     python = context.policy.python
     TasksStart(nodes, context, lambda calling: _on_input(calling, lambda node: _flux(ranks[node.name]), python))
 

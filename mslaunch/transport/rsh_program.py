@@ -80,10 +80,8 @@ class ProcessLink(Link):
         self._begun = time.monotonic()
         self._words = LastWords()
         try:
-            environ = os.environ if self._environ is None else self._environ
             self._process = subprocess.Popen(
-                self._argv,
-                executable=find_typed(self._argv[0], environ, ".") or self._argv[0],
+                [find_typed(self._argv[0], self._environ or {}, ".") or self._argv[0], *self._argv[1:]],
                 stdin=self._child_in,
                 stdout=self._child_out,
                 stderr=self._words.pipe,
@@ -187,6 +185,6 @@ def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:
     line = boot_line(policy.python, policy.timeout)
     agent = AgentCommand(policy)
     for node in nodes:
-        link = ProcessLink(node, agent.argv(node, line), context.loop)
+        link = ProcessLink(node, agent.argv(node, line), context.loop, context.environ)
         link.unasked = _UNASKED if agent.may_lose else 0.0
         context.opened(link)

@@ -74,8 +74,7 @@ class EventCommand:
             standard_input.write(text.encode("utf-8", "replace") + b"\n")
             standard_input.seek(0)
             return subprocess.Popen(
-                self._words,
-                executable=self._file,
+                [self._file, *self._words[1:]],
                 stdin=standard_input,
                 stdout=self._stderr,
                 stderr=self._stderr,

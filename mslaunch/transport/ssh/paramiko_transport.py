@@ -131,58 +131,56 @@ def _packetizer_class(paramiko: Any) -> Any:
     return Packets
 
 
-def _shown(parsed: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The algorithms that a host offers, by the keywords of ssh_config(5)."""
-    flags = ("ext-info-", "kex-strict-")  # they stand among the algorithms
+def _known_kex(paramiko: Any) -> dict[str, Any]:
+    known = dict(paramiko.Transport._kex_info)
+    if _ALIAS in known:
+        known[_ALIAS.partition("@")[0]] = known[_ALIAS]
+    return known
+
+
+def _algorithms(kexinit: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """What a host lists: keyword of ssh_config(5) -> names, without flags, which stand among the algorithms."""
+    flags = ("ext-info-", "kex-strict-")
     return {
-        key: [name for name in parsed[field] if _is_name(name) and not name.startswith(flags)]
-        for key, field in _SHOWN.items()
+        keyword: [name for name in kexinit[field] if _is_name(name) and not name.startswith(flags)]
+        for keyword, field in _SHOWN.items()
     }
 
 
 def _extensions(m: Any) -> dict[str, bytes]:
-    """What `AuthSession` asks for of EXT_INFO (RFC 8308); paramiko keeps all, and believes its number."""
-    found = {}
+    """What `AuthSession` asks for in EXT_INFO (RFC 8308); paramiko keeps all, and believes their number."""
+    kept = {}
     for _ in range(min(m.get_int(), _EXTENSIONS)):
         name, value = m.get_binary(), m.get_binary()
         if name == b"server-sig-algs":
-            found["server-sig-algs"] = value[:_SAID_MOST]
-    return found
+            kept["server-sig-algs"] = value[:_SAID_MOST]
+    return kept
 
 
-def _exchanges(paramiko: Any) -> dict[str, Any]:
-    """The key exchanges of paramiko, curve25519 under both of its names."""
-    found = dict(paramiko.Transport._kex_info)
-    if _ALIAS in found:
-        found[_ALIAS.partition("@")[0]] = found[_ALIAS]
-    return found
-
-
-def _ignore(*_: Any) -> None:
-    """Write no log, and show no message of SSH_MSG_DEBUG."""
+def _farewell(m: Any) -> str:
+    """The reason in a DISCONNECT (RFC 4253, 11.1)."""
+    m.get_int()
+    return one_line(m.get_binary()[: 4 * _FAREWELL].decode(errors="replace"), _FAREWELL)
 
 
 @functools.cache
 def transport_class() -> Any:
     """The class of all transports."""
     paramiko = load_paramiko()
-    packetizer, known_keys = (
-        _packetizer_class(paramiko),
-        {**paramiko.Transport._key_info, "ssh-ed25519": Ed25519HostKey},
-    )
+    packetizer = _packetizer_class(paramiko)
+    known_kex = _known_kex(paramiko)
+    known_keys = {**paramiko.Transport._key_info, "ssh-ed25519": Ed25519HostKey}
 
     class Tuned(paramiko.Transport):  # type: ignore[name-defined, misc]
         _active_check_timeout = 3600.0
-        _kex_info = _exchanges(paramiko)
+        _kex_info = known_kex
         _key_info = known_keys
-        _log = _parse_debug = _ignore
 
         def __init__(self, stream: SocketStream) -> None:
             super().__init__(stream, default_window_size=WINDOW, packetizer_class=packetizer)
             self.local_version = _SAID.decode().rstrip()
-            self.farewell = ""
+            self._stream, self.farewell = stream, ""
             self.auth_handler = AuthSession(self, stream)
-            self._stream = stream
             self.banner_timeout = self.handshake_timeout = self.auth_timeout = 3600
             self.shown: dict[str, list[str]] = {}
 
@@ -191,19 +189,24 @@ def transport_class() -> Any:
             """Without the certificates that paramiko adds: a host's certificate cannot be checked here."""
             return tuple(self._preferred_keys)
 
+        def _log(self, level: int, msg: Any, *args: Any) -> None:
+            pass
+
         def _really_parse_kex_init(self, m: Any, *args: Any, **how: Any) -> Any:
             if len(m.asbytes()) > _LISTS:
                 raise _refusal(self._stream, f"it listed its algorithms in more than {_LISTS >> 10} KiB")
             parsed = super()._really_parse_kex_init(m, *args, **how)
-            self.shown = _shown(parsed)
+            self.shown = _algorithms(parsed)
             return parsed
 
         def _parse_ext_info(self, m: Any) -> None:
-            self.server_extensions = _extensions(m)
+            self.server_extensions.update(_extensions(m))
+
+        def _parse_debug(self, m: Any) -> None:
+            pass
 
         def _parse_disconnect(self, m: Any) -> None:
-            m.get_int()
-            self.farewell = one_line(m.get_binary()[: 4 * _FAREWELL].decode(errors="replace"), _FAREWELL)
+            self.farewell = _farewell(m)
 
     return Tuned
 

@@ -33,14 +33,13 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_program_of_our_choice(shared: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_program_of_our_choice(shared: Path, path: str) -> None:
     environ = {"PATH": path.format("/nowhere")}
-    monkeypatch.setenv("PATH", environ["PATH"])
     assert find_helper("srun", environ) == ""
     with Loop() as loop, pytest.raises(FileNotFoundError):
         SpawnedCommand(["srun"], environ, b"", loop)
     with pytest.raises(LaunchError, match=r"scontrol failed: .*No such file"):
-        run_command(["scontrol", "show", "hostnames"])
+        run_command(environ, ["scontrol", "show", "hostnames"])
 
 
 @pytest.mark.parametrize("path", ["", *PATHS[2:]])

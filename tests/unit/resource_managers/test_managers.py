@@ -139,7 +139,7 @@ def test_a_grant_says_how_agents_are_started(table: Callable[..., None]) -> None
 
 
 def test_commands() -> None:
-    assert run_command([sys.executable, "-c", "print(7)"]) == "7\n"
+    assert run_command({}, [sys.executable, "-c", "print(7)"]) == "7\n"
     for argv in (["/not/there"], ["false"]):
         with pytest.raises(LaunchError, match=f"the resource manager's {argv[0]} failed"):
-            run_command(argv)
+            run_command({"PATH": "/usr/bin:/bin"}, argv)
