@@ -73,6 +73,9 @@ class Node:
         blobs_said = [blob.decode("latin-1") for blob in blobs]
         self._say(event="ask", number=self._number, what=what, fields=words, blobs=blobs_said)
 
+    def ask_spawn(self, rank: int, fields: Any, done: Any) -> None:
+        self.ask("spawn", fields, (), done)
+
     def answer(self, answer: Any) -> None:
         blobs = [blob.decode("latin-1") for blob in answer.blobs]
         self._say(event="answer", number=answer.number, error=answer.error, blobs=blobs)
