@@ -303,7 +303,7 @@ def _bounded(lines: list[str]) -> str:
 
 def threads_of(pid: int) -> list[str]:
     """The state of each thread and where it sleeps, and its kernel stack if we may see that: lines from /proc."""
-    threads = sorted(numbers(f"/proc/{pid}/task"))
+    threads = sorted(numbers(f"/proc/{pid}/task"), key=lambda thread: (thread != pid, thread))  # numbers may wrap
     lines = []
     calls = CALLS.get(os.uname().machine, {})
     for thread in threads[:_THREADS]:
