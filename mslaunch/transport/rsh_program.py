@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Node
-    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.loop import Loop, Timer
     from mslaunch.transport.base import OpenContext
 
 
@@ -69,6 +69,7 @@ class ProcessLink(Link):
         self._refused: LinkError | None = None
         self._begun = 0.0
         self._words: LastWords | None = None
+        self._listening: Timer | None = None  # until it is closed, once the link is
         self._ended = False
 
     def begin(self) -> None:
@@ -146,7 +147,7 @@ class ProcessLink(Link):
     def close(self) -> None:
         """Close both ends; the program sees the end of its input.  What it still says is read."""
         if self._words and self._loop and self.reader >= 0:
-            self._loop.after(_LISTEN, self._words.close)
+            self._listening = self._loop.after(_LISTEN, self._words.close)
         super().close()
         self._close_child_ends()
 
@@ -156,14 +157,19 @@ class ProcessLink(Link):
             return True
         ended = ended_within(self._process, self._words, seconds)
         if ended and self.reader < 0:
-            self._words.close()
+            self._hear_no_more(self._words)
         return ended
 
     def kill(self) -> None:
         """Kill the program."""
         if self._process and self._words:
             self._process.kill()
-            self._words.close()
+            self._hear_no_more(self._words)
+
+    def _hear_no_more(self, words: LastWords) -> None:
+        words.close()
+        if self._listening:
+            self._listening.cancel()
 
 
 def ended_within(process: subprocess.Popen[bytes], words: LastWords, seconds: float) -> bool:
