@@ -33,7 +33,7 @@ def printable(text: str) -> str:
 
 
 def quoted_lines(text: str, most: int = _LINES) -> list[str]:
-    """The last lines of what another host has said, marked as such: none of them can be taken for one of ours."""
+    """Quote the last lines of another host's text, so that none looks like a line of mslaunch."""
     lines = [line for line in printable(text).splitlines() if line.strip()]
     return [f"| {line[:_LINE]}" for line in lines[-most:]]
 

@@ -162,7 +162,7 @@ class _Callback:
     def connect(self, addresses: list[str]) -> tuple[socket, Seals] | None:
         """The first connection to somebody who knows the token and was called where he listens; None: there is none.
 
-        Addresses are tried again for a while, but for those that lead elsewhere.
+        Addresses are tried again for a while, except those that lead elsewhere.
         """
         deadline, left = self._deadline, list(addresses)
         while left:

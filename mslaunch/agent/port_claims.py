@@ -84,7 +84,7 @@ def _has_socket(pid: str, inode: str) -> bool:
 
 
 def _is_held(name: str, inode: str) -> bool:
-    """Whether a process of ours listens at this abstract name, as the kernel says to whom connects.
+    """Whether a process of ours listens at this abstract name, as the kernel tells a process that connects.
 
     `inode`: a socket of ours that is said to have the name.
     """

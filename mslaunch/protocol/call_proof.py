@@ -11,7 +11,7 @@ own end of the connection; or, where commands meet, a digest of the endpoint and
 for another place than it has called.  So whoever hands a call on to the host gets a proof that is worthless to him.
 The host proves first, so a caller talks to nobody else; the token never travels here.
 
-An agent is sent SIZE, and so many bytes: its modules (`bootstrap.modules_for`), in records already.
+The host sends an agent SIZE, and that many bytes: its modules (`bootstrap.modules_for`), in records already.
 """
 
 from __future__ import annotations

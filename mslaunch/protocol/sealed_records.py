@@ -1,6 +1,6 @@
 """Records that nobody in between can change: what binds the bytes of a connection to the token of its two ends.
 
-    record   LENGTH (four bytes), DIGEST (sixteen), and so many bytes
+    record   LENGTH (four bytes), DIGEST (sixteen), and that many bytes
 
 The digest is keyed BLAKE2b (RFC 7693) over the number of the record, LENGTH and the bytes.  Records are counted from 0
 in each direction, and each direction has a key of its own, which is made of the token and of the nonces of this one

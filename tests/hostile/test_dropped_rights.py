@@ -191,8 +191,8 @@ def test_a_file_of_the_same_name_stays(shm: Path) -> None:
     assert shm.read_bytes() == b"another"
 
 
-def test_what_is_no_file_in_shared_memory_stays(shm: Path, commons: Path) -> None:
-    """The folder of a mapped file ends in a blank, and then the line of /proc/PID/maps has " /dev/shm/" within."""
+def misleading(shm: Path, commons: Path) -> tuple[Path, Path]:
+    """A file whose path has that of `shm` within, and the file of ours to which `shm` as a link leads."""
     private = commons / "private"
     private.mkdir(0o755)
     (private / "target").write_text("precious")
@@ -200,25 +200,25 @@ def test_what_is_no_file_in_shared_memory_stays(shm: Path, commons: Path) -> Non
     file = commons / f"d {shm}" / "target"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"x" * mmap.PAGESIZE)
+    return file, private / "target"
+
+
+def test_what_is_no_file_in_shared_memory_stays(shm: Path, commons: Path) -> None:
+    """The folder of a mapped file ends in a blank, and then the line of /proc/PID/maps has " /dev/shm/" within."""
+    file, target = misleading(shm, commons)
     for uid in (0, UID):
         with mapped(file, uid) as pid:
             shm_cleanup.remove(shm_cleanup.held([pid]))
-    assert (private / "target").read_text() == "precious"
+    assert target.read_text() == "precious"
 
 
 def test_the_guard_removes_nothing_that_a_rank_without_our_rights_names(shm: Path, commons: Path) -> None:
     """The same in a whole launch: the guard finds the orphan of a rank."""
-    private = commons / "private"
-    private.mkdir(0o755)
-    (private / "target").write_text("precious")
-    shm.symlink_to(private)
-    file = commons / f"d {shm}" / "target"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"x" * mmap.PAGESIZE)
+    file, target = misleading(shm, commons)
     line = [*COMMAND, "-n", "1", *DROP, interpreter(), "-I", "-S", "-c", MAPS, str(file), "orphan"]
     done = subprocess.run(line, env=environment(), cwd="/", capture_output=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done
-    assert (private / "target").read_text() == "precious"
+    assert target.read_text() == "precious"
 
 
 # --- session directories

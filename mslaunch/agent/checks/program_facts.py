@@ -195,7 +195,7 @@ def _look(
 def _question(
     facts: ProgramFacts, python: str, folder: str, names: list[str], env: dict[str, str], wdir: str
 ) -> _InterpreterQuestion:
-    """What to ask: as the script would be run, but for entries of PYTHONPATH that are the working directory.
+    """What to ask: as the script would be run, without entries of PYTHONPATH that are the working directory.
 
     An empty entry is one, too.  Python would take even the modules that it needs to begin from there.
     """

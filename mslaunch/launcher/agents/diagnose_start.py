@@ -120,13 +120,13 @@ def _quoted(said: str, lines: int = 6) -> str:
 
 
 def given_up(seconds: int, host: str) -> LinkError:
-    """An agent has not heard of the launcher for so long."""
+    """The error for an agent that has heard nothing from the launcher for `seconds`."""
     what = f"its agent heard nothing from mslaunch for {seconds} s, and has ended its part"
     todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
     return LinkError(what, host, todo)
 
 
 def unread(size: int, seconds: float, host: str) -> LinkError:
-    """An agent has read nothing for so long of so many bytes."""
+    """The error for an agent that has read none of the waiting `size` bytes for `seconds`."""
     what = f"it has read nothing for {seconds:.3g} s of the {size >> 20} MiB that wait for it"
     return LinkError(what, host, "is its network up, and is its agent stopped?  --lease S allows for more time.")

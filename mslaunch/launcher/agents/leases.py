@@ -135,7 +135,7 @@ class Leases:
 
 
 def _much_waits(connection: AgentConnection, since: float) -> bool:
-    """Whether a host has taken nothing for so long of the much that is on its way there."""
+    """Whether too much is on its way to a host that has taken none of it for a lease."""
     return connection.pending > MOST and connection.took < since
 
 
