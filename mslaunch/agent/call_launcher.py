@@ -26,9 +26,9 @@ from mslaunch.protocol.call_proof import (
     bytecode,
     new_nonce,
     proof,
-    same,
     seals,
 )
+from mslaunch.protocol.keyed_digest import same
 
 if TYPE_CHECKING:
     from collections.abc import Callable

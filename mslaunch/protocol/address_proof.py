@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import os
 
+from mslaunch.protocol.keyed_digest import keyed, same
+
 _BYTES = 16  # of nonces, tokens and proofs
 NONCE = 2 * _BYTES  #: characters of each, in hexadecimal
 LONGEST = 256  #: bytes of an answer
@@ -30,12 +32,8 @@ def new_secret() -> str:
 
 def proof(token: str, *words: str) -> str:
     """What only somebody who knows the token can make of the words."""
-    try:
-        from _blake2 import blake2b
-    except ImportError:  # an interpreter without this C core
-        from hashlib import blake2b
     key = token.encode("utf-8", "surrogateescape")[:_KEY]  # a host chooses its own, and may choose nonsense
-    return blake2b("\n".join(words).encode(), key=key, digest_size=_BYTES).hexdigest()
+    return keyed(key, *words, size=_BYTES).hex()
 
 
 def answer(token: str, nonce: bytes, address: str) -> bytes:
@@ -53,10 +51,3 @@ def proved_address(token: str, nonce: str, said: bytes) -> str:
 def caller_proof(token: str, nonce: str, listeners_nonce: str, address: str) -> str:
     """The proof of a caller to a listener that has proved `address`."""
     return proof(token, "caller", nonce, listeners_nonce, address)
-
-
-def same(one: str, other: str) -> bool:
-    """Whether two proofs are equal, compared in a time that does not tell where they differ."""
-    from _operator import _compare_digest
-
-    return _compare_digest(one.encode(), other.encode())

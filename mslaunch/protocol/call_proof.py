@@ -57,29 +57,16 @@ class CallWords(NamedTuple):
 
 def proof(role: str, token: bytes, call: CallWords) -> str:
     """What the side with this role sends."""
+    from mslaunch.protocol.keyed_digest import keyed
+
     return keyed(token, f"proof of {role}", *call).hex()
 
 
 def seals(role: str, token: bytes, call: CallWords) -> Seals:
     """What the side with this role makes records with, and opens those of the other side, once both are proved."""
+    from mslaunch.protocol.keyed_digest import keyed
     from mslaunch.protocol.sealed_records import RecordOpener, RecordSealer, Seals
 
     other = HOST if role == CALLER else CALLER
     ours, theirs = (keyed(token, f"records of {side}", *call) for side in (role, other))
     return Seals(RecordSealer(ours), RecordOpener(theirs))
-
-
-def keyed(token: bytes, *words: str) -> bytes:
-    """Return 32 bytes that only somebody who knows the token can make of these words, which have no line ends."""
-    try:
-        from _blake2 import blake2b
-    except ImportError:  # an interpreter without this C core
-        from hashlib import blake2b
-    return blake2b("\n".join(words).encode(), key=token, digest_size=32).digest()
-
-
-def same(one: str, other: str) -> bool:
-    """In a time that does not tell where they differ."""
-    from _operator import _compare_digest
-
-    return _compare_digest(one.encode(), other.encode())

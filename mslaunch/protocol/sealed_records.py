@@ -16,11 +16,7 @@ from _operator import _compare_digest
 
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, struct
-
-try:
-    from _blake2 import blake2b
-except ImportError:  # an interpreter without this C core
-    from hashlib import blake2b
+from mslaunch.protocol.keyed_digest import blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

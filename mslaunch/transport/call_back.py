@@ -11,7 +11,8 @@ import time
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, socket
 from mslaunch.host.own_addresses import bare_address, network_stack
-from mslaunch.protocol.call_proof import bytecode, keyed
+from mslaunch.protocol.call_proof import bytecode
+from mslaunch.protocol.keyed_digest import keyed
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.proved_callers import ProvedCallers

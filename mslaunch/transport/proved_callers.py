@@ -9,7 +9,8 @@ after its proof, as long as it has heard nothing, since the proof may have been 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, partial, socket
-from mslaunch.protocol.call_proof import CALL, CALLER, HOST, LONGEST, CallWords, new_nonce, proof, same, seals
+from mslaunch.protocol.call_proof import CALL, CALLER, HOST, LONGEST, CallWords, new_nonce, proof, seals
+from mslaunch.protocol.keyed_digest import same
 
 if TYPE_CHECKING:
     from collections.abc import Callable

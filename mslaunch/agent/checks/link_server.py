@@ -12,6 +12,7 @@ from mslaunch.host.free_ports import Listener
 from mslaunch.host.own_addresses import bare_address
 from mslaunch.protocol import address_proof
 from mslaunch.protocol.check_messages import Listening
+from mslaunch.protocol.keyed_digest import same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,7 @@ class _MeasuringPeer:
         if not self._wanted:
             self._begun = b""
             return not rest and self._prove(word)
-        if not address_proof.same(word.decode("ascii", "replace"), self._wanted) or not self._admit(self):
+        if not same(word.decode("ascii", "replace"), self._wanted) or not self._admit(self):
             return False
         self._proved = True
         self._timer.cancel()

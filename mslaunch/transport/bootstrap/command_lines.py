@@ -59,6 +59,7 @@ _FIRST = (
     "mslaunch.host",
     "mslaunch.host.own_addresses",
     "mslaunch.protocol",
+    "mslaunch.protocol.keyed_digest",
 )
 
 

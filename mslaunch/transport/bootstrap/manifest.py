@@ -51,6 +51,7 @@ CORE = (
     "mslaunch.protocol.codec",
     "mslaunch.protocol.control",
     "mslaunch.protocol.frames",
+    "mslaunch.protocol.keyed_digest",
     "mslaunch.protocol.mpi",
     "mslaunch.runtime",
     "mslaunch.runtime.fd_reader",
