@@ -58,6 +58,9 @@ class LinkRoom:
     def is_there(self) -> None:
         """Nobody has to wait any more."""
         waiting, self._waiting = self._waiting, []
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
         for call in waiting:
             self._connection.loop.soon(call)
 

@@ -8,6 +8,7 @@ import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.launcher.agents.connection import MOST, AgentConnection
 from mslaunch.launcher.agents.leases import BUSY_LEASES
-from mslaunch.launcher.agents.link_room import hold, wait_for_itself
+from mslaunch.launcher.agents.link_room import LinkRoom, hold, wait_for_itself
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Clock, Loop
@@ -329,3 +330,14 @@ def test_who_does_not_wait_for_another_one_any_more_is_read(pair: Pair) -> None:
         deaf.close()
         os.close(down)
         os.close(up)
+
+
+def test_no_timer_stays_once_there_is_room() -> None:
+    """It would hold the connection of an attempt that is over for a day."""
+    with Loop() as loop:
+        room = LinkRoom(SimpleNamespace(loop=loop, took=0.0, pending=0))  # type: ignore[arg-type]
+        called: list[bool] = []
+        room.wait(lambda: called.append(True))
+        room.is_there()
+        assert loop.run(lambda: bool(called), 10)
+        assert not [timer for _, _, timer in loop._timers if timer.callback]
