@@ -13,7 +13,7 @@ import pytest
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
 from mslaunch.datamodel.request import LinkPolicy, OutputPolicy
-from mslaunch.launcher.agents.start_agents import AgentPool, close_all
+from mslaunch.launcher.agents.start_agents import AgentPool, OpenLinks, close_all
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_actions import JobAgents
@@ -44,7 +44,8 @@ class Job:
 
     def __init__(self, loop: Loop, gate: Path) -> None:
         node = Node("here", 3, "-H", local=True)
-        pool = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run)
+        self.links = OpenLinks(loop, LinkPolicy())
+        pool = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run, links=self.links)
         self.peers = pool.require([node])
         self.agents = JobAgents(self.peers)
         placements = tuple(Placement(rank, 0, 0, rank) for rank in range(3))
@@ -101,3 +102,4 @@ def test_exits_arrive_while_the_terminal_takes_nothing(loop: Loop, tmp_path: Pat
     loop.reader(job.fds[0], lambda: os.read(job.fds[0], 1 << 20))
     assert loop.run(lambda: job.state.finished, 20)
     assert close_all(job.peers) == []
+    job.links.close()

@@ -13,7 +13,7 @@ from agents import wait_asleep
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
 from mslaunch.datamodel.request import LinkPolicy, OutputPolicy
-from mslaunch.launcher.agents.start_agents import AgentPool, close_all
+from mslaunch.launcher.agents.start_agents import AgentPool, OpenLinks, close_all
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_actions import JobAgents
@@ -43,7 +43,8 @@ class Job:
         node = Node("here", 3, "-H", local=True)
         null = os.open(os.devnull, os.O_RDWR)
         console = Console(loop, null, quiet=True, verbose=False)
-        self.peers = AgentPool(loop, LinkPolicy(), {}, console, loop.run).require([node])
+        self.links = OpenLinks(loop, LinkPolicy())
+        self.peers = AgentPool(loop, LinkPolicy(), {}, console, loop.run, links=self.links).require([node])
         self.state = JobState(JobMap((node,), tuple(Placement(rank, 0, 0, rank) for rank in range(3)), 3), grace=1.0)
         terminals = {frames.STDOUT: console.stderr, frames.STDERR: console.stderr}
         output = Output(OutputPolicy(), PatternValues([("here", 0)] * 3), terminals, print)
@@ -74,6 +75,7 @@ class Job:
         assert self.loop.run(lambda: self.state.finished, 20)
         self.controller.finish()
         assert close_all(self.peers) == []
+        self.links.close()
 
 
 @pytest.fixture

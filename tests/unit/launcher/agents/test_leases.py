@@ -158,8 +158,13 @@ def test_an_agent_gives_its_launcher_up(hours: VirtualClock) -> None:
     loop.close()
 
 
+def signs_of_life() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "signs of life"}
+
+
 def test_a_launcher_whose_loop_is_blocked_is_still_heard() -> None:
     """As by a write to a log on a file system that hangs; a thread speaks, and agents do not end."""
+    before = signs_of_life()
     pair = Pair(Clock(), heartbeat=0.05, lease=100.0)
     pair.run(0.2)
     signs: list[bytes] = []
@@ -174,7 +179,7 @@ def test_a_launcher_whose_loop_is_blocked_is_still_heard() -> None:
     pair.run(0.01)
     assert signs, "it was blocked"
     pair.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "signs of life"]
+    assert not signs_of_life() - before
 
 
 def test_waits_do_not_follow_a_clock_that_is_set() -> None:
