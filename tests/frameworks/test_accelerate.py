@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, with_hosts, with_trainers
+from framework_jobs import END, SECONDS, launch, launch_from_head, with_hosts, with_trainers
 
 ACCELERATE, pytestmark = with_trainers("MSLAUNCH_TEST_ACCELERATE_PYTHON")
-PROGRAM = """
+PROGRAM = (
+    """
 import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import torch
 from accelerate import Accelerator
@@ -22,8 +23,10 @@ from accelerate import Accelerator
 one = Accelerator(cpu=True)
 total = one.gather(torch.tensor([float(one.process_index)])).sum().item()
 print(f"process {one.process_index} of {one.num_processes}, {one.local_process_index} here: {total:g}", flush=True)
-torch.distributed.destroy_process_group()  # or Gloo aborts more often where another rank ends first
+torch.distributed.destroy_process_group()
 """
+    + END
+)
 
 
 def expected(*local_ranks: int) -> list[str]:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster, Job
-from framework_jobs import SECONDS, with_hosts, with_trainers
+from framework_jobs import END, SECONDS, with_hosts, with_trainers
 from launching import free_port
 
 DEEPSPEED, pytestmark = with_trainers("MSLAUNCH_TEST_TRAINERS_PYTHON")
 #: its --launcher -> the shims that it calls: the mpirun of MPICH and of Intel MPI is hydra
 SHIMS = {"openmpi": ("mpirun", "ompi_info"), "mpich": ("mpirun=hydra",), "impi": ("mpirun=hydra",)}
-PROGRAM = """
+PROGRAM = (
+    """
 import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os
 
@@ -33,6 +34,8 @@ rank, size, local = dist.get_rank(), dist.get_world_size(), os.environ["LOCAL_RA
 print(f"rank {rank} of {size}, {local} here: {total.item():g}", flush=True)
 dist.destroy_process_group()
 """
+    + END
+)
 
 
 def line(launcher: str, hosts: str, place: Path) -> list[object]:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import launch, launch_from_head, with_hosts, with_trainers
+from framework_jobs import END, launch, launch_from_head, with_hosts, with_trainers
 
 LIGHTNING, pytestmark = with_trainers("MSLAUNCH_TEST_LIGHTNING_PYTHON")
 #: arguments: ranks of a host, hosts
-PROGRAM = """
+PROGRAM = (
+    """
 import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, sys
 given = os.environ.get("OMP_NUM_THREADS")  # Lightning sets it later: the cpus of this rank / ranks of the host
@@ -55,6 +56,8 @@ assert environment == "TorchElasticEnvironment", environment
 assert "mpi4py.MPI" not in sys.modules
 assert given is None, given
 """
+    + END
+)
 NO_MPI4PY = "import sys; sys.modules['mpi4py'] = None\n"
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import launch, launch_from_head, with_hosts, with_trainers
+from framework_jobs import END, launch, launch_from_head, with_hosts, with_trainers
 
 TRAINERS, pytestmark = with_trainers("MSLAUNCH_TEST_TRAINERS_PYTHON")
-DEEPSPEED = """
+DEEPSPEED = (
+    """
 import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os
 
@@ -34,7 +35,10 @@ total = sum(one.sum().item() for one in engine.module.parameters())
 print("MADE", dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]), round(total, 4), flush=True)
 dist.destroy_process_group()
 """
-TRAINER = """
+    + END
+)
+TRAINER = (
+    """
 import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import tempfile
 
@@ -69,6 +73,8 @@ total = sum(one.sum().item() for one in trainer.model.parameters())
 print("MADE", args.process_index, args.world_size, args.local_process_index, round(total, 4), flush=True)
 torch.distributed.destroy_process_group()
 """
+    + END
+)
 
 
 def check(lines: list[str], *local_ranks: int) -> None:
