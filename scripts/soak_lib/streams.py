@@ -22,7 +22,8 @@ PROGRAM = Path(__file__).resolve().parent / "programs" / "flood.py"
 RANKS, EACH = 16, 4
 WARM = 0.25  #: of the samples, from the beginning, that do not count for the slope
 SLOPE = 256.0  #: KiB a minute by which a process may grow, on runs of a minute and more
-JITTER = 16384  #: KiB that any run may add: buffers fill where the reader is slower than the ranks
+#: KiB that any run may add: buffers fill where the reader is slower than the ranks, and a window of SSH for each host
+JITTER = 16384 + len(HOSTS) * 2048
 
 
 def run(sandbox: Sandbox, seconds: float, rate: float) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from launching import COMMAND, environment, through_rsh
+from launching import environment, through_rsh
 from other_user import BOUND, UID, python_as
 
 from mslaunch.agent.services.mindspore_scheduler import SchedulerCommands, searching_command
@@ -27,6 +27,7 @@ from mslaunch.agent.services.service_kind import ServiceCommand
 
 pytestmark = pytest.mark.usefixtures("second_user")
 PACKAGE = Path(__file__).parents[2] / "mslaunch"
+MSLAUNCH = str(Path(sys.executable).with_name("mslaunch"))  # `python -m` has the working directory until our first line
 
 #: module: function or variable that has an interpreter's command line -> what holds there, or which test runs it
 STARTS = {
@@ -166,7 +167,7 @@ def pythons() -> list[str]:
 
 def check(shared: Path, *words: str) -> dict[str, str]:
     """The versions of the modules of a program that --check tells; "-" of one that would not be found."""
-    line = [*COMMAND, "--check", "--json", *words]
+    line = [MSLAUNCH, "--check", "--json", *words]
     done = subprocess.run(line, cwd=shared, env=environment(), capture_output=True, timeout=BOUND, check=False)
     assert done.returncode in (0, 3), done
     (host,) = json.loads(done.stdout)["hosts"]
@@ -290,7 +291,7 @@ def test_a_scheduler_that_looks_for_mindspore(shared: Path, ran: Callable[[], st
 )
 def test_a_launch_from_there(shared: Path, ran: Callable[[], str], words: list[str]) -> None:
     done = subprocess.run(
-        [*COMMAND, *words], cwd=shared, env=environment(), capture_output=True, timeout=BOUND, check=False
+        [MSLAUNCH, *words], cwd=shared, env=environment(), capture_output=True, timeout=BOUND, check=False
     )
     assert done.returncode == 0 and ran() == "", done
 
@@ -317,7 +318,7 @@ def test_under_mpirun(shared: Path, ran: Callable[[], str], package: Path, tmp_p
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "net.py").write_text("import beside, csv, json, mindspore.communication\nprint('RAN')\n")
     path = f"{package.parent}:{PACKAGE.parent}"
-    line = [sys.executable, "-m", "mslaunch.under_mpirun", str(tmp_path / "net.py")]
+    line = [sys.executable, str(PACKAGE / "under_mpirun.py"), str(tmp_path / "net.py")]
     env = {**environment(), "PYTHONPATH": path}
     done = subprocess.run(line, cwd=shared, env=env, capture_output=True, text=True, timeout=BOUND, check=False)
     assert done.stdout.splitlines()[-1:] == ["RAN"] and ran() == "", (done, ran())
