@@ -44,6 +44,12 @@ def test_it_shows_what_is_printed_today() -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+def test_a_line_of_status_is_in_no_picture(script: dict[str, Any]) -> None:
+    """A machine on which the ranks need more than two seconds shows it."""
+    shown = "\r\x1b[2mmslaunch: 4 ranks running\x1b[0m\x1b[K\r\x1b[2mmslaunch: 4 ranks, 3 s\x1b[0m\x1b[K\r\x1b[K"
+    assert script["left_of"](f"one\r\n{shown}two\r\nthree\r\n{shown}") == "one\ntwo\nthree\n"
+
+
 def drawn(script: dict[str, Any], text: str) -> str:
     return script["svg"]("terminal", script["PICTURES"]["terminal"], text)
 

@@ -418,7 +418,7 @@ def test_a_slow_path_does_not_hold_up_the_agent(commons: Path, monkeypatch: pyte
 # --- MPI_Comm_spawn
 
 SPAWNS = """
-import os, signal, sys
+import os, signal, sys, time
 os.write(3, b"cmd=init pmi_version=1 pmi_subversion=1\\n")
 os.read(3, 4096)
 if not os.fork():
@@ -427,6 +427,8 @@ if not os.fork():
     words = ["nprocs=1", "execname=/usr/bin/touch", "totspawns=1", "spawnssofar=1", "argcnt=1", "arg1=" + sys.argv[1]]
     os.write(3, "".join(word + "\\n" for word in ["mcmd=spawn", *words, "endcmd"]).encode())
     os.read(3, 4096)
+    while not sys.argv[2:] and not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
     os.kill(os.getppid(), signal.SIGTERM)
 signal.pause()
 """
@@ -484,7 +486,7 @@ def test_a_rank_of_open_mpi_that_has_dropped_its_rights_spawns_nothing(commons: 
 
 #: has another user's child with the socket ask for nothing; the rank asks
 HAS_ANOTHER = """
-import os, signal, sys
+import os, signal, sys, time
 os.write(3, b"cmd=init pmi_version=1 pmi_subversion=1\\n")
 os.read(3, 4096)
 ready, told = os.pipe()
