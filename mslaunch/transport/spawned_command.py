@@ -92,9 +92,11 @@ def _spawn(argv: Sequence[str], environ: Mapping[str, str], actions: list[tuple[
     refused: OSError = FileNotFoundError(2, "No such file or directory", argv[0])
     path = environ.get("PATH", os.defpath)
     for directory in [""] if "/" in argv[0] else [each for each in path.split(":") if each[:1] == "/"]:
+        file = os.path.join(directory, argv[0])
         try:
+            os.stat(file)  # a process for each directory without it takes longer
             return os.posix_spawn(
-                os.path.join(directory, argv[0]),
+                file,
                 list(argv),
                 environ,
                 file_actions=actions,

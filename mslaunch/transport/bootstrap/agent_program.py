@@ -51,7 +51,7 @@ def program_for(kind: str) -> bytes:
     """
     compiled = kind == bytecode()
     if compiled not in _made:
-        _made[compiled] = _kept("code" if compiled else "source", lambda: _in_two(compiled))
+        _made[compiled] = kept("code" if compiled else "source", CORE, lambda: _in_two(compiled))
     return _made[compiled]
 
 
@@ -148,12 +148,15 @@ def _signed(number: int) -> bytes:
 # --- what is kept
 
 
-def _kept(name: str, make: Callable[[], bytes]) -> bytes:
-    """What was made before from the same files, or `make()`, which is kept then."""
+def kept(name: str, modules: Iterable[str], make: Callable[[], bytes]) -> bytes:
+    """What was made before, under this name, of the files of the modules as they are, or `make()`, which is kept then.
+
+    `name`: letters.
+    """
     from _frozen_importlib_external import cache_from_source
 
     path = cache_from_source(_file("mslaunch.transport.bootstrap.manifest")[1], optimization=name)
-    state = _state(CORE)
+    state = _state(modules)
     try:
         with open(path, "rb") as file:
             found = file.read()

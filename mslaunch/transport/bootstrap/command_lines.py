@@ -12,15 +12,18 @@ from __future__ import annotations
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.program_request import ASKS
-from mslaunch.transport.bootstrap.agent_program import LOADER, part, table_of
+from mslaunch.transport.bootstrap.agent_program import LOADER, kept, table_of
+from mslaunch.transport.bootstrap.manifest import PARTS
 from mslaunch.transport.token_file import READER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_CALLING = "from mslaunch.agent.call_launcher import call_back_main\ncall_back_main(SOURCES)\n"
-_CALLING_APART = "from mslaunch.agent.call_launcher import call_back_apart\ncall_back_apart(SOURCES)\n"
-_CALLING_BY = "from mslaunch.agent.call_launcher import call_back_by\ncall_back_by(TERMS, SOURCES)\n"
+_CALLS = {
+    "calling": "from mslaunch.agent.call_launcher import call_back_main\ncall_back_main(SOURCES)\n",
+    "callingapart": "from mslaunch.agent.call_launcher import call_back_apart\ncall_back_apart(SOURCES)\n",
+    "callingby": "from mslaunch.agent.call_launcher import call_back_by\ncall_back_by(TERMS, SOURCES)\n",
+}
 _SCRIPT = """\
 import sys
 if sys.version_info < (3, 8):
@@ -77,9 +80,10 @@ def boot_argv(python: str, timeout: float) -> list[str]:
     return [python, "-I", "-S", "-c", _stub(timeout, _ASK)]
 
 
-def _calling_payload(entry: str) -> bytes:
-    """The program of an agent that calls back, which gets all other modules on its connection."""
-    return table_of((*part("agent.call_launcher"), *_FIRST), LOADER + entry, compiled=False)
+def _calling_payload(how: str) -> bytes:
+    """The program of an agent that calls back in one of the ways of `_CALLS`, and gets all other modules afterwards."""
+    modules = (*PARTS["agent.call_launcher"], *_FIRST)
+    return kept(how, (__name__, *modules), lambda: table_of(modules, LOADER + _CALLS[how], compiled=False))
 
 
 def calling_argv(python: str, timeout: float) -> tuple[list[str], bytes]:
@@ -87,13 +91,13 @@ def calling_argv(python: str, timeout: float) -> tuple[list[str], bytes]:
 
     It asks for nothing: its standard input has the program, and behind it a line.
     """
-    data = _calling_payload(_CALLING)
+    data = _calling_payload("calling")
     return [python, "-I", "-S", "-c", _stub(timeout, _SIZE_IS % len(data))], data
 
 
 def calling_line(python: str, timeout: float) -> tuple[str, bytes]:
     """The same for a login shell, and for an agent that leaves its session; it prints a line when it begins to read."""
-    data = _calling_payload(_CALLING_APART)
+    data = _calling_payload("callingapart")
     stub = f"import sys;print(0);sys.stdout.flush();{_stub(timeout, _SIZE_IS % len(data))}"
     return f"exec {quoted(python)} -I -S -c '{stub}'", data
 
@@ -102,7 +106,7 @@ def calling_script(timeout: float, terms: bytes) -> bytes:
     """A whole Python program in ASCII, which becomes an agent that calls back by these `call_terms`."""
     from binascii import b2a_base64
 
-    data = b2a_base64(_calling_payload(_CALLING_BY), newline=False)
+    data = b2a_base64(_calling_payload("callingby"), newline=False)
     return (_SCRIPT % (_whole(timeout), terms.decode("ascii").strip(), data.decode("ascii"))).encode("ascii")
 
 

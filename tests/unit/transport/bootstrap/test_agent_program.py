@@ -124,10 +124,24 @@ print(len(calls), len(program))
 """
 
 
-def made(copy: Path, **environ: str) -> tuple[int, int]:
+#: the same for the programs of agents that call back
+CALLING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from mslaunch.transport.bootstrap import command_lines
+calls = []
+make = command_lines.table_of
+command_lines.table_of = lambda *words, **how: calls.append(words) or make(*words, **how)
+programs = {command_lines.calling_argv("python3", 9.0)[1], command_lines.calling_line("python3", 9.0)[1]}
+assert len(programs) == 2
+print(len(calls), sum(map(len, programs)))
+"""
+
+
+def made(copy: Path, program: str = MADE, **environ: str) -> tuple[int, int]:
     """How often a new process had to make the program, and its size."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [sys.executable, "-c", MADE, str(copy)]
+    command = [sys.executable, "-c", program, str(copy)]
     done = subprocess.run(command, env={**clean, **environ}, capture_output=True, text=True, check=True)
     calls, size = map(int, done.stdout.split())
     return calls, size
@@ -153,6 +167,16 @@ def test_it_is_made_again_when_a_source_has_changed(copy: Path, module: str) -> 
         file.write("\nADDED = 'something that is not there yet'\n")
     assert made(copy)[0] == 1
     assert made(copy)[0] == 0
+
+
+@pytest.mark.parametrize("module", ["agent/call_launcher", "errors", "transport/bootstrap/command_lines"])
+def test_the_programs_of_agents_that_call_back_are_kept_likewise(copy: Path, module: str) -> None:
+    first = made(copy, CALLING)
+    assert first[0] == 2 and made(copy, CALLING) == (0, first[1])
+    with open(copy / "mslaunch" / f"{module}.py", "a", encoding="utf-8") as file:
+        file.write("\nADDED = 'something that is not there yet'\n")
+    assert made(copy, CALLING)[0] == 2
+    assert made(copy, CALLING)[0] == 0
 
 
 @pytest.mark.parametrize("left", [0, 10, 5000, -1])
