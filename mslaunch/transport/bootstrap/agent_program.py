@@ -75,9 +75,14 @@ def table_of(names: Iterable[str], entry: str, compiled: bool) -> bytes:
     return zlib.compress(marshal.dumps(table, 4 if compiled else 2), 9)
 
 
+def modules_of(name: str) -> tuple[str, ...]:
+    """The names of the modules of a part; raises KeyError if there is no such part."""
+    return PARTS[name]
+
+
 def part(name: str) -> dict[str, str]:
     """The sources of a part by the names of its modules, "" for packages; raises KeyError if there is no such part."""
-    return {module: source_of(module)[1] for module in PARTS[name]}
+    return {module: source_of(module)[1] for module in modules_of(name)}
 
 
 def pack_part(sources: Mapping[str, str]) -> bytes:
