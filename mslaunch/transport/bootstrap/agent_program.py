@@ -37,6 +37,14 @@ class Loader:
         exec(compile(code, "<mslaunch>/" + name, "exec") if isinstance(code, str) else code, module.__dict__)
 sys.meta_path.insert(0, Loader())
 """
+#: behind it, where nobody could ask for the kind of this Python's bytecode
+_EITHER = """\
+import marshal
+from _frozen_importlib_external import MAGIC_NUMBER
+code = SOURCES.pop("code")
+if sys.implementation.cache_tag + "-" + MAGIC_NUMBER.hex() == %r:
+    SOURCES.update(marshal.loads(code))
+"""
 _ENTRY = "from mslaunch.agent.main import remote_main\nremote_main(%d, globals().get('SEALS'))\n"
 _MAKERS = ("mslaunch.transport.bootstrap.agent_program", "mslaunch.transport.bootstrap.bare_source")
 _made: dict[bool, bytes] = {}  # by whether it is compiled
@@ -66,12 +74,26 @@ def table_of(names: Iterable[str], entry: str, compiled: bool) -> bytes:
 
     As source it is for every Python (version 2 of marshal is what the oldest of them reads).
     """
-    import marshal
-    import zlib
-
     table: dict[str, object] = {name: _module(name, compiled) for name in names}
     if entry:
         table.update({"mslaunch": (True, ""), "": entry})
+    return _packed(table, compiled)
+
+
+def table_of_both(names: Iterable[str], entry: str) -> bytes:
+    """The same as source, with the code beside it for Pythons that have our bytecode."""
+    import marshal
+
+    table: dict[str, object] = {name: _module(name, compiled=False) for name in names}
+    code = {name: _module(name, compiled=True) for name in names}
+    table.update({"mslaunch": (True, ""), "code": marshal.dumps(code, 4), "": LOADER + _EITHER % bytecode() + entry})
+    return _packed(table, compiled=False)
+
+
+def _packed(table: dict[str, object], compiled: bool) -> bytes:
+    import marshal
+    import zlib
+
     return zlib.compress(marshal.dumps(table, 4 if compiled else 2), 9)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.program_request import ASKS
-from mslaunch.transport.bootstrap.agent_program import LOADER, kept, modules_of, table_of
+from mslaunch.transport.bootstrap.agent_program import kept, modules_of, table_of_both
 from mslaunch.transport.token_file import READER
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def boot_argv(python: str, timeout: float) -> list[str]:
 def _calling_payload(how: str) -> bytes:
     """The program of an agent that calls back in one of the ways of `_CALLS`, and gets all other modules afterwards."""
     modules = (*modules_of("agent.call_launcher"), *_FIRST)
-    return kept(how, (__name__, *modules), lambda: table_of(modules, LOADER + _CALLS[how], compiled=False))
+    return kept(how, (__name__, *modules), lambda: table_of_both(modules, _CALLS[how]))
 
 
 def calling_argv(python: str, timeout: float) -> tuple[list[str], bytes]:

@@ -130,8 +130,8 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from mslaunch.transport.bootstrap import command_lines
 calls = []
-make = command_lines.table_of
-command_lines.table_of = lambda *words, **how: calls.append(words) or make(*words, **how)
+make = command_lines.table_of_both
+command_lines.table_of_both = lambda *words, **how: calls.append(words) or make(*words, **how)
 programs = {command_lines.calling_argv("python3", 9.0)[1], command_lines.calling_line("python3", 9.0)[1]}
 assert len(programs) == 2
 print(len(calls), sum(map(len, programs)))

@@ -22,8 +22,31 @@ from mslaunch.transport.bootstrap.command_lines import boot_argv, boot_line, cal
 def test_what_an_agent_needs_to_call_back_is_a_few_kilobytes() -> None:
     """All else comes on its connection.  It knows the launcher then, and sees that its modules are unchanged."""
     _, data = calling_argv("python3", 10)
-    assert len(data) < 8_000
-    assert "mslaunch.agent.main" not in marshal.loads(zlib.decompress(data))
+    table = marshal.loads(zlib.decompress(data))
+    assert len(data) < 28_000  # a quarter of it source, the rest the same as code
+    assert "mslaunch.agent.main" not in table
+    assert marshal.loads(table.pop("code")).keys() == table.keys() - {"", "mslaunch"}
+
+
+LOADED = """
+import sys
+print(*sorted({type(SOURCES[name][1]).__name__ for name in sys.modules if SOURCES.get(name, (True, ""))[1]}))
+print(*("code" in SOURCES, sys.modules["mslaunch.agent.call_launcher"].CALL))
+"""
+
+
+@pytest.mark.parametrize(("kind", "loaded"), [(bytecode(), "code"), ("cpython-38-550d0d0a", "str")])
+def test_a_program_that_nobody_asked_for_is_code_only_for_our_own_bytecode(kind: str, loaded: str) -> None:
+    argv, data = calling_argv(sys.executable, 10)
+    table = marshal.loads(zlib.decompress(data))
+    entry = table[""].replace(bytecode(), kind)
+    assert kind in entry
+    table[""] = entry.replace("call_back_main(SOURCES)\n", LOADED)
+    program = zlib.compress(marshal.dumps(table, 2))
+    assert entry != table[""] and str(len(data)) in argv[-1]
+    argv[-1] = argv[-1].replace(f"n={len(data)};", f"n={len(program)};")
+    done = subprocess.run(argv, input=program, stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().splitlines() == [loaded, "False mslaunch-call"]
 
 
 @pytest.mark.parametrize("python", ["python3", "/opt/py-3.8_x/bin/python3.8", "~/venv/bin/python"])
