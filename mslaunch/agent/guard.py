@@ -12,6 +12,7 @@ line of an agent is that of its launcher, or a constant one of `transport.bootst
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import time
@@ -64,6 +65,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
             os._exit(status)
     os.close(alive)
     os.close(directories)
+    gc.enable()  # the loader of `transport.bootstrap` has disabled it
     set_name(GUARD)
     adopted = adopt_orphans()
     try:

@@ -7,6 +7,7 @@ installed, the stub of `transport.bootstrap` calls `remote_main`; a local agent 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import sys
 
@@ -51,6 +52,8 @@ def agent_main(
             more()
             from mslaunch.agent.agent import serve
 
+            gc.freeze()
+            gc.enable()  # the loader of `transport.bootstrap` has disabled it
             serve((reader, writer), (guard, directories), environ, path, seals)
         except (OSError, ImportError) as error:  # something is used up; `serve` tells of all else
             text = _cannot_go_on(error)

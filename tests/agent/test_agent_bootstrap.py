@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
+import marshal
 import os
 import re
 import signal
 import subprocess
 import sys
+import zlib
 
 import pytest
 from agents import BOUND, plan
@@ -50,6 +52,31 @@ def test_a_program_that_is_cut_short(boot, size, error):
     assert agent.wait() != 0
     assert agent.process.stdout.read() == b""
     assert error in agent.process.stderr.read()
+
+
+COLLECTS = """
+import gc, os, types
+from mslaunch.agent import guard
+def say(name):
+    os.write(2, b"%s %d %d\\n" % (name, gc.isenabled(), gc.get_freeze_count() > 1_000))
+    return 0
+guard._watch = lambda agent, *others: os.waitpid(agent, 0) and say(b"guard")
+sys.modules["mslaunch.agent.agent"] = types.SimpleNamespace(serve=lambda *others: say(b"agent"))
+say(b"loader")
+"""
+
+
+def test_garbage_is_collected_once_all_is_loaded(boot):
+    """Agent and guard run as long as the job; while they load, the collector takes time for nothing."""
+    agent = boot()
+    size, rest = agent.program().split(b"\n", 1)
+    table = marshal.loads(zlib.decompress(rest[: int(size)]))
+    entry = table[""].replace("\nremote_main(", f"{COLLECTS}remote_main(")
+    assert entry != table[""]
+    first = zlib.compress(marshal.dumps({**table, "": entry}, 4))
+    agent.raw(b"%d\n%s%s" % (len(first), first, rest[int(size) :]))
+    assert agent.wait() == 0
+    assert agent.process.stderr.read().split(b"\n") == [b"loader 0 0", b"agent 1 1", b"guard 1 0", b""]
 
 
 def test_a_program_whose_second_half_is_cut_short(boot):

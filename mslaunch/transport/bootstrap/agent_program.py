@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import CodeType
 
-#: the first entry of the table: installs a finder for the others
+#: the first entry of the table: installs a finder for the others; `agent_main` enables the collector again, for its
+#: passes over what has just been loaded take a twentieth of the start, some of it by page faults after forking
 LOADER = """\
-import sys
+import gc, sys
+gc.disable()
 class Loader:
     sources = SOURCES
     def find_spec(self, name, path=None, target=None):
