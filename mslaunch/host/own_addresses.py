@@ -144,8 +144,9 @@ def source_address(host: str, resolve: bool = False) -> str:
     import _socket
 
     flags = 0 if resolve else _AI_NUMERICHOST
+    name = host.encode() if host.isascii() else host  # of a str the module makes IDNA, by `re`, which is slow to import
     try:
-        found = _socket.getaddrinfo(host, _ANY_PORT, 0, _socket.SOCK_DGRAM, 0, flags)
+        found = _socket.getaddrinfo(name, _ANY_PORT, 0, _socket.SOCK_DGRAM, 0, flags)
     except (OSError, UnicodeError):
         return ""
     for family, kind, protocol, _, target in found:

@@ -71,6 +71,15 @@ def test_a_node_whose_packets_are_lost_gets_an_srun_of_its_own(slurm: BatchSyste
         assert log.read_bytes() == (slurm.work / f"sent.{rank}").read_bytes()
 
 
+def test_a_launch_imports_no_slow_module(slurm: BatchSystem) -> None:
+    """The nodes are names, for which this host's routes are looked up."""
+    words = [sys.executable, "-X", "importtime", "-m", "mslaunch", "-n", "2", "true"]
+    ended = slurm.run("salloc", "-Q", "-N2", *words)
+    imported = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
+    assert ended.code == 0 and "mslaunch.transport.srun" in imported, ended.err
+    assert not imported & {"re", "enum", "typing", "json", "collections", "encodings.idna"}
+
+
 def test_ranks_on_all_nodes_see_the_same_job(slurm: BatchSystem) -> None:
     """Also those of the batch script's own node, whose agent is forked."""
     script = slurm.file("seen.py", SEEN)

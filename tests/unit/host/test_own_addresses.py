@@ -49,6 +49,7 @@ def test_an_address_of_loopback_is_known(address: str, loops: bool) -> None:
 def test_a_name_is_looked_up_on_request() -> None:
     assert source_address("localhost", resolve=True) in ("127.0.0.1", "::1")
     assert source_address("no.such.host.invalid", resolve=True) == ""
+    assert source_address("bücher.invalid", resolve=True) == ""
 
 
 def test_the_interfaces_are_listed_without_the_package_collections() -> None:
