@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sshd import Sshd, SshLab, keygen, public
-from sshlinks import Opener, failure, read
+from sshlinks import Opener, failure, read, write
 
 from mslaunch.errors import LinkError
 from mslaunch.transport.base import OwnSshError
@@ -64,7 +64,10 @@ def certified(lab: SshLab, principal: str = "", *more: str) -> Sshd:
 
 
 def opens(opener: Opener, place: str, **policy: object) -> SshLink:
-    link = opener(place, "cat", b"x", **policy)
+    """A link whose command has spoken first, as agents do: what is sent before would hide that its input has ended."""
+    link = opener(place, "echo up; cat", **policy)
+    assert read(link, 3) == b"up\n", link.failure()
+    write(link, b"x")
     assert read(link, 1) == b"x", link.failure()
     return link
 
@@ -231,9 +234,14 @@ class _Liar:
                     pass
             while True:
                 near, _ = self.waiting.accept()
-                far = socket.create_connection(self._host)
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+                threading.Thread(target=self._join, args=(near,), daemon=True).start()
+
+    def _join(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._host) as far:
+            back = threading.Thread(target=self._carry, args=(far, near), daemon=True)
+            back.start()
+            self._carry(near, far)
+            back.join()
 
     @staticmethod
     def _carry(source: socket.socket, to: socket.socket) -> None:
@@ -308,6 +316,7 @@ def test_an_open_connection_is_used_if_our_own_login_fails(
     configure(lab, f"ControlPath {lab.directory}/cm-%r\n", node1=host)
     master(host, key)
     assert by_program(opener, "node1") == "no key was accepted, and it has an open connection (ControlPath)"
+    opener.links[0].close()  # a master ends after its last session
     assert host.log().count("Accepted publickey") == 1, "that of the master"
 
 

@@ -75,7 +75,12 @@ class Connection:
         self.requested = request_command(self.transport, command.line, lambda channel: self._take(channel, command))
 
     def _take(self, channel: Any, command: CommandRequest) -> None:
-        self.stream.before_read = take_output(channel, command.sink, command.over)
+        def over() -> None:
+            # a command that was requested ahead of a refused login never began, and the ssh program may carry its link
+            if self.transport.auth_handler.is_authenticated():
+                command.over()
+
+        self.stream.before_read = take_output(channel, command.sink, over)
 
     def start(self, command: CommandRequest, seconds: float) -> Any:
         """The channel with the command running on it; raises what paramiko does, after `seconds` at the latest."""
