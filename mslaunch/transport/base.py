@@ -37,6 +37,7 @@ class OwnSshError(LinkError):
     """mslaunch's own SSH cannot reach a host as the SSH configuration wants it."""
 
     ssh_reason = ""  #: why the ssh program may reach it; "": it may not either
+    ssh_todo = ""  #: what to do if the ssh program is refused as well
 
 
 class HandedOver(NamedTuple):

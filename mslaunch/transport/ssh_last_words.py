@@ -83,7 +83,7 @@ def explained(ended: LinkError, said: bytes, first: OwnSshError) -> LinkError:
         refused = copy.copy(first)  # which says what was tried
         tried = [line for line in first.todo.splitlines() if _WAY_OUT not in line]
         more = f"The ssh program was refused as well; it was used because {first.ssh_reason}."
-        refused.todo = "\n".join([*tried, more])
+        refused.todo = "\n".join(filter(None, [*tried, more, first.ssh_todo]))
         return refused
     todo = "\n".join(filter(None, [row.todo, f"The ssh program was used because {first.ssh_reason}."]))
     host = first.where if first.where.split(" ")[0] == ended.where else ended.where  # ours may be a line of a file

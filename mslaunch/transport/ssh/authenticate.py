@@ -25,6 +25,10 @@ from mslaunch.transport.ssh.user_keys import (
     usable_algorithms,
 )
 
+_GET_TICKET = "get a ticket for GSSAPI: kinit (klist shows those that you have)"
+#: keyword -> what to do if the ssh program is not let in by it
+_TODO = {"gssapiauthentication": _GET_TICKET, "gssapikeyexchange": _GET_TICKET}
+
 
 class Authentication(NamedTuple):
     """The host, the keys, and the limits of one authentication."""
@@ -68,15 +72,17 @@ def authenticate(talk: AuthSession, login: Authentication) -> None:
 def _with_reason(error: LoginError, login: Authentication, methods: Sequence[str]) -> LoginError:
     """The error, and why the ssh program may be let in: a method or a key that only it has, or an open connection."""
     config = login.config
-    found = [f"{key} is set" for name, key in config.other_logins.items() if name in methods]
+    found = [(f"{key} is set", _TODO.get(key, "")) for name, key in config.other_logins.items() if name in methods]
     if "publickey" in methods:
         usual = [] if config.identity_files else [f"{login.home}/.ssh/id_{kind}" for kind in USUAL_IN_HARDWARE]
         keys = [path for path in (*config.identity_files, *usual) if is_in_hardware(login.keyring.file(path).blob)]
-        found += [f"{path} is of a security key" for path in keys]
-        found += [] if config.hardware.lower() == "none" else [f"PKCS11Provider {config.hardware} is set"]
+        found += [(f"{path} is of a security key", "") for path in keys]
+        found += [] if config.hardware.lower() == "none" else [(f"PKCS11Provider {config.hardware} is set", "")]
     if not found and config.shares:
-        found, error.master = ["it has an open connection (ControlPath)"], config
-    error.ssh_reason = f"no key was accepted, and {found[0]}" if found else ""
+        found, error.master = [("it has an open connection (ControlPath)", "")], config
+    if found:
+        error.ssh_reason = f"no key was accepted, and {found[0][0]}"
+        error.ssh_todo = found[0][1]
     return error
 
 

@@ -1,0 +1,101 @@
+"""Logins with real parts of which only the ssh program is capable: a Kerberos ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from login_parts import Kdc, launch, needs
+from sshd import ME, Sshd, SshLab
+from test_ssh_program import configure
+from test_ssh_program_launch import notes
+
+pytestmark = pytest.mark.sshd
+WITH_KERBEROS = needs("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
+TICKETS = "GSSAPIAuthentication yes\nGSSAPIStrictAcceptorCheck no\n"  #: for any of its names
+PROGRAM = ("sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK")
+
+
+# --- Kerberos
+
+
+@pytest.fixture
+def realm(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kdc]:
+    made = Kdc(lab)
+    for name, value in made.environ.items():
+        monkeypatch.setenv(name, value)  # for sshd
+    lab.environ.update(made.environ)
+    yield made
+    made.close()
+
+
+def kerberos_host(lab: SshLab, realm: Kdc, more: str = "") -> Sshd:
+    """A host that takes nothing but a ticket."""
+    host = lab.sshd(f"{TICKETS}PubkeyAuthentication no\n{more}")
+    realm.add_host(host)
+    return host
+
+
+@WITH_KERBEROS
+def test_hosts_with_a_ticket(lab: SshLab, realm: Kdc) -> None:
+    hosts = {name: kerberos_host(lab, realm) for name in ("n1", "n2")}
+    configure(lab, "GSSAPIAuthentication yes\n", **hosts)
+    realm.get_ticket()
+    code, out, err = launch(lab, "-H", "n1,n2", *PROGRAM)
+    assert (code, out) == (0, ["rank 0", "rank 1"]), err
+    reason = "no key was accepted, and gssapiauthentication is set"
+    assert err == f"mslaunch: n[1-2]: reached by the ssh program: {reason}\n"
+    for host in hosts.values():
+        assert f"Accepted gssapi-with-mic for {ME}" in host.wait_log("Accepted")
+
+
+@WITH_KERBEROS
+def test_hosts_without_a_ticket(lab: SshLab, realm: Kdc) -> None:
+    hosts = {name: kerberos_host(lab, realm) for name in ("n1", "n2")}
+    configure(lab, "GSSAPIAuthentication yes\n", **hosts)
+    code, out, err = launch(lab, "-H", "n1,n2", *PROGRAM)
+    assert (code, out, notes(err)) == (255, [], [])
+    for line in (
+        "2 of 2 hosts could not be used; nothing was started",
+        "authentication: it takes gssapi-keyex, gssapi-with-mic only",
+        "get a ticket for GSSAPI: kinit",
+    ):
+        assert line in err
+    realm.get_ticket("-l", "1s", "-s", "-1h")
+    assert launch(lab, "-H", "n1", *PROGRAM)[0] == 255, "the ticket has expired"
+
+
+@WITH_KERBEROS
+@pytest.mark.parametrize("more", ["GSSAPIKeyExchange yes", "PreferredAuthentications gssapi-keyex,gssapi-with-mic"])
+def test_other_ways_to_show_a_ticket(lab: SshLab, realm: Kdc, more: str) -> None:
+    """A key exchange by GSSAPI; and a configuration that forbids keys."""
+    host = kerberos_host(lab, realm, "GSSAPIKeyExchange yes")
+    configure(lab, f"GSSAPIAuthentication yes\n{more}\n", n1=host)
+    realm.get_ticket()
+    code, out, err = launch(lab, "-H", "n1", *PROGRAM)
+    assert (code, out, len(notes(err))) == (0, ["rank 0"], 1), err
+    assert "Accepted gssapi-" in host.wait_log("Accepted")
+    lab.known_hosts(replace=True)
+    code, out, err = launch(lab, "-H", "n1", *PROGRAM)
+    assert (code, out) == (255, []) and "its host key is not known" in err
+
+
+@WITH_KERBEROS
+def test_a_ticket_after_a_key(lab: SshLab, realm: Kdc) -> None:
+    """The host wants both."""
+    host = lab.sshd(f"{TICKETS}AuthenticationMethods publickey,gssapi-with-mic")
+    realm.add_host(host)
+    configure(lab, "GSSAPIAuthentication yes\n", n1=host)
+    realm.get_ticket()
+    code, out, err = launch(lab, "-H", "n1", *PROGRAM)
+    assert (code, out, len(notes(err))) == (0, ["rank 0"], 1), err
+
+
+@WITH_KERBEROS
+@pytest.mark.parametrize("delegated", ["yes", "no"])
+def test_a_ticket_goes_to_hosts_only_if_the_configuration_delegates_it(lab: SshLab, realm: Kdc, delegated: str) -> None:
+    configure(lab, f"GSSAPIAuthentication yes\nGSSAPIDelegateCredentials {delegated}\n", n1=kerberos_host(lab, realm))
+    realm.get_ticket("-f")
+    code, out, err = launch(lab, "-H", "n1", "sh", "-c", "klist -s && echo delegated || echo none")
+    assert (code, len(notes(err))) == (0, 1), err
+    assert out == ["delegated" if delegated == "yes" else "none"]
