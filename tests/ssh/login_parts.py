@@ -1,4 +1,6 @@
-"""Parts for logins that only the ssh program is capable of, all under the directory of a lab: a Kerberos realm.
+"""Parts for logins that only ssh's programs are capable of, all below the directory of a lab.
+
+A Kerberos realm, and a security key without a device.
 
 Nothing of this machine's configuration counts: the environment names every file.
 """
@@ -23,6 +25,10 @@ REALM = "MSLAUNCH.TEST"
 PASSWORD = "of this realm only"
 
 
+#: a security key of OpenSSH's own tests: it needs no device, and its owner never has to touch it
+SECURITY_KEY_PROVIDER = "/usr/lib/openssh/regress/misc/sk-dummy/sk-dummy.so"
+
+
 def needs(*programs: str) -> pytest.MarkDecorator:
     """Skip the tests if one of these programs or files is missing."""
     missing = [name for name in programs if not shutil.which(name, path=_PATH) and not os.path.exists(name)]
@@ -42,6 +48,24 @@ def launch(lab: SshLab, *words: object) -> tuple[int, list[str], str]:
         start_new_session=True,  # no terminal that somebody could be asked at
     )
     return done.returncode, sorted(done.stdout.splitlines()), done.stderr
+
+
+def secret_of_agent(lab: SshLab, secret: str, *words: object) -> None:
+    """Run ssh-add with these arguments; it asks for a secret, which this answers."""
+    askpass = lab.directory / "askpass"
+    askpass.write_text(f"#!/bin/sh\necho '{secret}'\n")
+    askpass.chmod(0o700)
+    environ = {**os.environ, **lab.environ, "SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force"}
+    done = subprocess.run(
+        ["ssh-add", *map(str, words)],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 _KRB5_CONF = """

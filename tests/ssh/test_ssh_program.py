@@ -31,13 +31,14 @@ pytestmark = pytest.mark.sshd
 ROOT = Path(__file__).parents[2]
 
 
-def configure(lab: SshLab, text: str = "", **hosts: Sshd) -> None:
-    """A ~/.ssh/config with these hosts by name, and `text` for all of them.
+def configure(lab: SshLab, text: str = "", keys: str | None = None, **hosts: Sshd) -> None:
+    """A ~/.ssh/config with these hosts by name, and `text` for all of them; `keys`: lines in place of the key's.
 
     ssh takes the account's home for ~, hence files are named.
     """
     known = "".join(f"Host {name}\n HostName {host.address}\n Port {host.port}\n" for name, host in hosts.items())
-    usual = f"IdentityFile {lab.key}\nUserKnownHostsFile {lab.ssh}/known_hosts\nGlobalKnownHostsFile /dev/null\n"
+    keys = f"IdentityFile {lab.key}\n" if keys is None else keys
+    usual = f"{keys}UserKnownHostsFile {lab.ssh}/known_hosts\nGlobalKnownHostsFile /dev/null\n"
     lab.config(f"{known}Host *\n{text}{usual}")
 
 

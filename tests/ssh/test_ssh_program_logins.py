@@ -1,18 +1,20 @@
-"""Logins with real parts of which only the ssh program is capable: a Kerberos ticket."""
+"""Logins with real parts of which only ssh's programs are capable: a Kerberos ticket, a security key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from login_parts import Kdc, launch, needs
-from sshd import ME, Sshd, SshLab
+from login_parts import SECURITY_KEY_PROVIDER, Kdc, launch, needs, secret_of_agent
+from sshd import ME, Sshd, SshLab, keygen, public
 from test_ssh_program import configure
 from test_ssh_program_launch import notes
 
 pytestmark = pytest.mark.sshd
 WITH_KERBEROS = needs("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 TICKETS = "GSSAPIAuthentication yes\nGSSAPIStrictAcceptorCheck no\n"  #: for any of its names
+WITH_SECURITY_KEY = needs(SECURITY_KEY_PROVIDER)
 PROGRAM = ("sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK")
 
 
@@ -99,3 +101,50 @@ def test_a_ticket_goes_to_hosts_only_if_the_configuration_delegates_it(lab: SshL
     code, out, err = launch(lab, "-H", "n1", "sh", "-c", "klist -s && echo delegated || echo none")
     assert (code, len(notes(err))) == (0, 1), err
     assert out == ["delegated" if delegated == "yes" else "none"]
+
+
+# --- security keys
+
+
+def security_key(lab: SshLab, kind: str, passphrase: str = "") -> Path:
+    """A key of a device that is not needed, under the name that ssh-keygen gives it."""
+    return keygen(lab.ssh / f"id_{kind.replace('-', '_')}", kind, passphrase, "-w", SECURITY_KEY_PROVIDER)
+
+
+@WITH_SECURITY_KEY
+@pytest.mark.parametrize("named", ["named", "usual"])
+@pytest.mark.parametrize("kind", ["ed25519-sk", "ecdsa-sk"])
+def test_hosts_with_a_security_key(lab: SshLab, kind: str, named: str) -> None:
+    """Either the configuration names it, or it has the usual name, and another key is offered first."""
+    key = security_key(lab, kind)
+    hosts = {name: lab.sshd(authorized=public(key)) for name in ("n1", "n2")}
+    keys = f"IdentityFile {key}\n" if named == "named" else ""
+    configure(lab, f"SecurityKeyProvider {SECURITY_KEY_PROVIDER}\n", keys, **hosts)
+    code, out, err = launch(lab, "-H", "n1,n2", *PROGRAM)
+    assert (code, out) == (0, ["rank 0", "rank 1"]), err
+    reason = f"no key was accepted, and {key} is of a security key"
+    assert err == f"mslaunch: n[1-2]: reached by the ssh program: {reason}\n"
+
+
+@WITH_SECURITY_KEY
+def test_a_security_key_that_is_not_there(lab: SshLab) -> None:
+    """Without its provider, the ssh program looks for a device."""
+    key = security_key(lab, "ed25519-sk")
+    configure(lab, keys=f"IdentityFile {key}\n", n1=lab.sshd(authorized=public(key)))
+    code, out, err = launch(lab, "-H", "n1", *PROGRAM)
+    assert (code, out, notes(err)) == (255, [], [])
+    assert "authentication: no key was accepted" in err and "plug the security key in" in err
+
+
+@WITH_SECURITY_KEY
+def test_a_security_key_with_a_passphrase(lab: SshLab) -> None:
+    """The ssh program cannot ask for it; ssh-agent signs for the built-in client."""
+    key = security_key(lab, "ed25519-sk", "secret")
+    host = lab.sshd(authorized=public(key))
+    configure(lab, f"SecurityKeyProvider {SECURITY_KEY_PROVIDER}\n", f"IdentityFile {key}\n", n1=host)
+    code, out, err = launch(lab, "-H", "n1", *PROGRAM)
+    assert (code, out, notes(err)) == (255, [], [])
+    assert f"eval $(ssh-agent); ssh-add {key}" in err
+    lab.agent()
+    secret_of_agent(lab, "secret", "-S", SECURITY_KEY_PROVIDER, key)
+    assert launch(lab, "-H", "n1", *PROGRAM) == (0, ["rank 0"], "")
