@@ -1,6 +1,6 @@
 """Parts for logins that only ssh's programs are capable of, all below the directory of a lab.
 
-A Kerberos realm, and a security key without a device.
+A Kerberos realm, a security key without a device, and a PKCS#11 token in files.
 
 Nothing of this machine's configuration counts: the environment names every file.
 """
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sshd import ME, Sshd, SshLab, free_port
+from sshd import ME, Sshd, SshLab, free_port, keygen, public
 
 ROOT = Path(__file__).parents[2]
 BOUND = 60  #: seconds for anything that should take two
@@ -48,6 +48,42 @@ def launch(lab: SshLab, *words: object) -> tuple[int, list[str], str]:
         start_new_session=True,  # no terminal that somebody could be asked at
     )
     return done.returncode, sorted(done.stdout.splitlines()), done.stderr
+
+
+TOKEN_PROVIDERS = ("/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/pkcs11/libsofthsm2.so")  #: Debian's, Red Hat's
+TOKEN_PROVIDER = next(filter(os.path.exists, TOKEN_PROVIDERS), TOKEN_PROVIDERS[0])
+PIN = "1234"
+
+
+class Token:
+    """A token with one RSA key, which it uses for those who know the PIN."""
+
+    def __init__(self, lab: SshLab) -> None:
+        place = lab.directory / "token"
+        (place / "files").mkdir(parents=True)
+        (place / "softhsm2.conf").write_text(f"directories.tokendir = {place}/files\n")
+        self.environ = {"SOFTHSM2_CONF": f"{place}/softhsm2.conf"}  #: for all who use the token
+        key = keygen(place / "key", "rsa", "", "-m", "PKCS8")
+        self.public = public(key)
+        self._run("--init-token", "--free", "--label", "token", "--so-pin", PIN)
+        self._run("--import", str(key), "--token", "token", "--label", "key", "--id", "01")
+        key.unlink()
+        self.public_file = Path(f"{key}.pub")
+
+    def add_key_without_pin(self) -> str:
+        """Another key, which needs no PIN; the public keys of the token, as authorized_keys has them."""
+        program = Path(__file__).with_name("token_without_pin.py")
+        self._said(sys.executable, str(program), TOKEN_PROVIDER, PIN)
+        return self._said("ssh-keygen", "-D", TOKEN_PROVIDER)
+
+    def _run(self, *words: str) -> None:
+        self._said("softhsm2-util", *words, "--pin", PIN)
+
+    def _said(self, *words: str) -> str:
+        environ = {**os.environ, **self.environ}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=BOUND, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 def secret_of_agent(lab: SshLab, secret: str, *words: object) -> None:

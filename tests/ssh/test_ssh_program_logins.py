@@ -1,4 +1,4 @@
-"""Logins with real parts of which only ssh's programs are capable: a Kerberos ticket, a security key."""
+"""Logins with real parts of which only ssh's programs are capable: tickets, security keys, tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from login_parts import SECURITY_KEY_PROVIDER, Kdc, launch, needs, secret_of_agent
+from login_parts import PIN, SECURITY_KEY_PROVIDER, TOKEN_PROVIDER, Kdc, Token, launch, needs, secret_of_agent
 from sshd import ME, Sshd, SshLab, keygen, public
 from test_ssh_program import configure
 from test_ssh_program_launch import notes
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.sshd
 WITH_KERBEROS = needs("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 TICKETS = "GSSAPIAuthentication yes\nGSSAPIStrictAcceptorCheck no\n"  #: for any of its names
 WITH_SECURITY_KEY = needs(SECURITY_KEY_PROVIDER)
+WITH_TOKEN = needs("softhsm2-util", TOKEN_PROVIDER)
 PROGRAM = ("sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK")
 
 
@@ -148,3 +149,45 @@ def test_a_security_key_with_a_passphrase(lab: SshLab) -> None:
     lab.agent()
     secret_of_agent(lab, "secret", "-S", SECURITY_KEY_PROVIDER, key)
     assert launch(lab, "-H", "n1", *PROGRAM) == (0, ["rank 0"], "")
+
+
+# --- PKCS#11
+
+
+@pytest.fixture
+def token(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> Token:
+    made = Token(lab)
+    for name, value in made.environ.items():
+        monkeypatch.setenv(name, value)  # for ssh-agent
+    lab.environ.update(made.environ)
+    return made
+
+
+@WITH_TOKEN
+@pytest.mark.parametrize("named", [True, False])
+def test_a_token_with_a_pin(lab: SshLab, token: Token, named: bool) -> None:
+    """The ssh program cannot ask for it; ssh-agent signs for the built-in client.
+
+    `named`: the configuration allows only the key of the token.
+    """
+    hosts = {name: lab.sshd(authorized=f"{token.public}\n") for name in ("n1", "n2")}
+    keys = f"IdentitiesOnly yes\nIdentityFile {token.public_file}\n" if named else None
+    configure(lab, f"PKCS11Provider {TOKEN_PROVIDER}\n", keys, **hosts)
+    code, out, err = launch(lab, "-H", "n1,n2", *PROGRAM)
+    assert (code, out, notes(err)) == (255, [], [])
+    assert "2 of 2 hosts could not be used; nothing was started" in err
+    assert "authentication: no key was accepted" in err and f"eval $(ssh-agent); ssh-add -s {TOKEN_PROVIDER}" in err
+    lab.agent()
+    secret_of_agent(lab, PIN, "-s", TOKEN_PROVIDER)
+    assert launch(lab, "-H", "n1,n2", *PROGRAM) == (0, ["rank 0", "rank 1"], "")
+
+
+@WITH_TOKEN
+def test_a_token_without_a_pin(lab: SshLab, token: Token) -> None:
+    key = next(line for line in token.add_key_without_pin().splitlines() if line.endswith(" open"))
+    hosts = {name: lab.sshd(authorized=f"{key}\n") for name in ("n1", "n2")}
+    configure(lab, f"PKCS11Provider {TOKEN_PROVIDER}\n", **hosts)
+    code, out, err = launch(lab, "-H", "n1,n2", *PROGRAM)
+    assert (code, out) == (0, ["rank 0", "rank 1"]), err
+    reason = f"no key was accepted, and PKCS11Provider {TOKEN_PROVIDER} is set"
+    assert err == f"mslaunch: n[1-2]: reached by the ssh program: {reason}\n"

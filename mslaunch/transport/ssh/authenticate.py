@@ -26,6 +26,7 @@ from mslaunch.transport.ssh.user_keys import (
 )
 
 _PLUG_IN = "plug the security key in; if its file has a passphrase: eval $(ssh-agent); ssh-add {}"
+_ADD_TOKEN = "if the token has a PIN, ssh-add asks for it: eval $(ssh-agent); ssh-add -s {}"
 _GET_TICKET = "get a ticket for GSSAPI: kinit (klist shows those that you have)"
 #: keyword -> what to do if the ssh program is not let in by it
 _TODO = {"gssapiauthentication": _GET_TICKET, "gssapikeyexchange": _GET_TICKET}
@@ -78,7 +79,8 @@ def _with_reason(error: LoginError, login: Authentication, methods: Sequence[str
         usual = [] if config.identity_files else [f"{login.home}/.ssh/id_{kind}" for kind in USUAL_IN_HARDWARE]
         keys = [path for path in (*config.identity_files, *usual) if is_in_hardware(login.keyring.file(path).blob)]
         found += [(f"{path} is of a security key", _PLUG_IN.format(path)) for path in keys]
-        found += [] if config.hardware.lower() == "none" else [(f"PKCS11Provider {config.hardware} is set", "")]
+        if config.hardware.lower() != "none":
+            found.append((f"PKCS11Provider {config.hardware} is set", _ADD_TOKEN.format(config.hardware)))
     if not found and config.shares:
         found, error.master = [("it has an open connection (ControlPath)", "")], config
     if found:
