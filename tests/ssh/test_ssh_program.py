@@ -321,6 +321,22 @@ def test_an_open_connection_is_used_if_our_own_login_fails(
     assert host.log().count("Accepted publickey") == 1, "that of the master"
 
 
+def test_an_open_connection_comes_before_other_logins(
+    lab: SshLab, opener: Opener, master: Callable[[Sshd, Path], subprocess.Popen[bytes]]
+) -> None:
+    """Debian's configuration allows GSSAPI for all hosts, and Red Hat's hosts take it, mostly without a ticket."""
+    key = keygen(lab.directory / "other-key")
+    host = lab.sshd("GSSAPIAuthentication yes", authorized=public(key))
+    configure(lab, f"GSSAPIAuthentication yes\nControlPath {lab.directory}/cm-%r\n", node1=host)
+    process = master(host, key)
+    assert by_program(opener, "node1") == "no key was accepted, and it has an open connection (ControlPath)"
+    assert host.log().count("Accepted publickey") == 1, "that of the master"
+    opener.links[0].close()
+    process.communicate()
+    link = opener("node1")
+    assert "kinit" in failure(link) and "gssapiauthentication is set" in str(link.failure())
+
+
 def test_an_open_connection_is_not_used_if_our_own_login_works(
     lab: SshLab, opener: Opener, master: Callable[..., object]
 ) -> None:

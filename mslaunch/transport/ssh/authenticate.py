@@ -26,6 +26,7 @@ from mslaunch.transport.ssh.user_keys import (
 )
 
 _PLUG_IN = "plug the security key in; if its file has a passphrase: eval $(ssh-agent); ssh-add {}"
+BY_MASTER = "it has an open connection (ControlPath)"
 _ADD_TOKEN = "if the token has a PIN, ssh-add asks for it: eval $(ssh-agent); ssh-add -s {}"
 _GET_TICKET = "get a ticket for GSSAPI: kinit (klist shows those that you have)"
 #: keyword -> what to do if the ssh program is not let in by it
@@ -48,7 +49,8 @@ class LoginError(OwnSshError):
     """A host does not let us in."""
 
     check = "login"  #: as --check names what has failed
-    master: HostConfig | None = None  #: `ssh_reason` counts only if the ssh program has an open connection to this host
+    master: HostConfig | None = None  #: the ssh program may have an open connection to this host, which comes first
+    without_master = ""  #: the part of `ssh_reason` that counts if it has none; "": it is not let in then
 
 
 def authenticate(talk: AuthSession, login: Authentication) -> None:
@@ -81,11 +83,12 @@ def _with_reason(error: LoginError, login: Authentication, methods: Sequence[str
         found += [(f"{path} is of a security key", _PLUG_IN.format(path)) for path in keys]
         if config.hardware.lower() != "none":
             found.append((f"PKCS11Provider {config.hardware} is set", _ADD_TOKEN.format(config.hardware)))
-    if not found and config.shares:
-        found, error.master = [("it has an open connection (ControlPath)", "")], config
     if found:
-        error.ssh_reason = f"no key was accepted, and {found[0][0]}"
-        error.ssh_todo = found[0][1]
+        error.without_master, error.ssh_todo = found[0]
+    if config.shares:
+        error.master = config
+        found.append((BY_MASTER, ""))
+    error.ssh_reason = f"no key was accepted, and {found[0][0]}" if found else ""
     return error
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mslaunch.agent.ranks.trusted_path import is_trusted
 from mslaunch.errors import LinkError
 from mslaunch.host.system_files import who_else
-from mslaunch.transport.ssh.authenticate import LoginError
+from mslaunch.transport.ssh.authenticate import BY_MASTER, LoginError
 from mslaunch.transport.ssh.config.algorithms import of_program
 from mslaunch.transport.ssh.config.ssh_program import find_ssh
 from mslaunch.transport.ssh.host_key_rules import HostKeyError
@@ -40,11 +40,17 @@ def ssh_command(shared: Shared, node: Node, cause: OwnSshError, arm: Arm) -> Ssh
         plain = SshCommand(program, words, shared.environ, shared.policy.timeout)
         return plain._replace(announce=lambda: shared.trust.announce(new)) if new else plain
 
-    master = cause.master if isinstance(cause, LoginError) else None
-    if master:
+    login = cause if isinstance(cause, LoginError) else None
+    master = login.master if login else None
+    if login and master:
         asked = command(master.name, master.user, master.port)
         path = asked.printed(master.name, arm).get("controlpath", "none")
-        if not _is_ours(path) or not asked.has_master(master.name, arm):
+        if _is_ours(path) and asked.has_master(master.name, arm):
+            login.ssh_reason = login.ssh_reason.replace(login.without_master or BY_MASTER, BY_MASTER, 1)
+        elif login.without_master:
+            login.ssh_reason = login.ssh_reason.replace(BY_MASTER, login.without_master, 1)
+            master = None
+        else:
             return None
     ours = command(node.called, node.user, node.port)
     lists = of_program(ours.printed(node.called, arm), shared.resolver().lists_host_keys(node.called))
