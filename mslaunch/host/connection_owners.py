@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from errno import ENOENT
 
 from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.faststd import TYPE_CHECKING, socket, struct
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 _AF_INET, _AF_INET6, _AF_NETLINK, _SOCK_RAW = 2, 10, 16, 3
 _SOL_SOCKET, _SO_LINGER = 1, 13
-_IPPROTO_TCP, _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 6, 4, 20, 1
+_IPPROTO_TCP, _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _NLMSG_ERROR = 6, 4, 20, 1, 2
 _CONNECTED = (1, 4, 5, 8)  # ESTABLISHED, FIN_WAIT1 and 2, CLOSE_WAIT: not one that begins at the same address just now
 _ANY_STATE, _ANY_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _MESSAGE = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
 _REQUEST = struct.Struct("=BBBBI")  # inet_diag_req_v2: family, protocol, what else is wanted, padding, states
 _FOUND = struct.Struct("=BBBB48xIIIII")  # inet_diag_msg: family, state, … expires, queues, uid, inode
+_ERROR = struct.Struct("=i")  # nlmsgerr: a negative errno
+_NOBODY = -1
 _PATIENCE = 1.0  # seconds that the kernel may take
 _MOST = 64  # connections that are reset at a time
 _MAPPED = "::ffff:"  # an IPv4 address in a socket of IPv6
@@ -87,9 +90,11 @@ def _owner(connection: socket, table: list[bytes]) -> int | None:
     """The user of the other end; `table` keeps what was read of the kernel's table.  Raises OSError: it was reset."""
     peer, own = _plain(connection.getpeername()), _plain(connection.getsockname())
     uid = _asked(peer, own)
-    uid = _in_table(peer, own, table) if uid is None else uid
+    if uid is None:  # never only because the other end is closed: any user could have the whole table read that way
+        connection.getpeername()  # a connection that was reset is unknown to the kernel, too
+        uid = _in_table(peer, own, table)
     connection.getpeername()  # else these addresses may be those of another connection by now
-    return uid
+    return None if uid == _NOBODY else uid
 
 
 def _plain(name: tuple[str, int]) -> tuple[str, int]:
@@ -98,9 +103,21 @@ def _plain(name: tuple[str, int]) -> tuple[str, int]:
 
 
 def _asked(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """The owner of the socket at `peer`, by sock_diag(7); None if there is none, or the kernel does not tell."""
-    family = _family(peer[0])
-    ends = struct.pack("!HH", peer[1], own[1]) + _packed(peer[0]).ljust(16, b"\0") + _packed(own[0]).ljust(16, b"\0")
+    """The owner of the socket at `peer`, or `_NOBODY`; None: the kernel does not tell."""
+    found = _diagnosed(peer, own)
+    if found:
+        _, state, _, _, _, _, _, uid, inode = _FOUND.unpack(found)
+        return uid if state in _CONNECTED and inode else _NOBODY
+    if found == b"" and _diagnosed(own, peer):  # without its module tcp_diag, the kernel does not find our end either
+        return _NOBODY
+    return None
+
+
+def _diagnosed(local: tuple[str, int], remote: tuple[str, int]) -> bytes | None:
+    """What sock_diag(7) says of the TCP socket with these two addresses: b"" if there is none, None on other errors."""
+    family = _family(local[0])
+    ends = struct.pack("!HH", local[1], remote[1])
+    ends += _packed(local[0]).ljust(16, b"\0") + _packed(remote[0]).ljust(16, b"\0")
     request = _REQUEST.pack(family, _IPPROTO_TCP, 0, 0, _ANY_STATE) + ends + struct.pack("=IQ", 0, _ANY_COOKIE)
     try:
         netlink = socket(_AF_NETLINK, _SOCK_RAW, _NETLINK_SOCK_DIAG)
@@ -114,14 +131,14 @@ def _asked(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
         return None
     finally:
         netlink.close()
-    if len(answer) < _MESSAGE.size + _FOUND.size or _MESSAGE.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
-        return None
-    _, state, _, _, _, _, _, uid, inode = _FOUND.unpack_from(answer, _MESSAGE.size)
-    return uid if state in _CONNECTED and inode else None
+    kind, said = _MESSAGE.unpack_from(answer)[1], answer[_MESSAGE.size :]
+    if kind == _NLMSG_ERROR and _ERROR.unpack_from(said)[0] == -ENOENT:
+        return b""
+    return said[: _FOUND.size] if kind == _SOCK_DIAG_BY_FAMILY and len(said) >= _FOUND.size else None
 
 
 def _in_table(peer: tuple[str, int], own: tuple[str, int], table: list[bytes]) -> int | None:
-    """The same from proc(5)'s /proc/net/tcp and tcp6, for which the kernel looks through all its sockets.
+    """The owner from proc(5)'s /proc/net/tcp and tcp6, for which the kernel looks through all its sockets.
 
     Columns: number, local address, remote one, state, queues, timer, retransmissions, user, timeout, inode.
     """

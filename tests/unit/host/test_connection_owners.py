@@ -52,6 +52,26 @@ def test_who_has_closed_owns_nothing() -> None:
         assert owner(server.fileno()) is None
 
 
+def test_the_table_is_not_read_for_an_end_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a row for each connection that any user has closed within a minute."""
+    read: list[object] = []
+    monkeypatch.setattr(connection_owners, "_in_table", lambda *what: read.append(what))
+    for end in (reset, socket.socket.close):
+        client, server = connected("127.0.0.1")
+        with server:
+            end(client)
+            assert owner(server.fileno()) is None
+    assert read == []
+
+
+def test_a_kernel_that_knows_no_connection_at_all_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its module tcp_diag it says of every connection that there is none."""
+    monkeypatch.setattr(connection_owners, "_diagnosed", lambda *_: b"")
+    client, server = connected("127.0.0.1")
+    with client, server:
+        assert owner(server.fileno()) == os.getuid()
+
+
 def reset(client: socket.socket) -> None:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
