@@ -13,6 +13,8 @@ import time
 from errno import EADDRINUSE
 
 from mslaunch.faststd import socket, struct
+from mslaunch.host.processes import link, read
+from mslaunch.host.system_files import listed
 
 _AF_UNIX, _SOCK_STREAM = 1, 1
 _SOL_SOCKET, _SO_PEERCRED = 1, 17
@@ -64,23 +66,28 @@ def _claims(port: int) -> list[str]:
             rows = [line.split(None, 7)[6:] for line in file if prefix in line]  # proc(5): inode, name
     except OSError:
         return []
+    sockets: dict[str, set[str]] = {}
     for inode, name in (row for row in rows if len(row) == 2):
         pid = name[len(prefix) :].partition(" ")[0]
         claimed = name[1:].rstrip("\n")
-        if name.startswith(prefix) and pid.isdigit() and _has_socket(pid, inode) and _is_held(claimed, inode):
+        if not name.startswith(prefix) or not pid.isdigit():
+            continue
+        if pid not in sockets:  # once: another user can name a process of ours in any number of rows
+            sockets[pid] = _sockets(pid)
+        if f"socket:[{inode}]" in sockets[pid] and _is_held(claimed, inode):
             found.append(claimed)
     return found
 
 
-def _has_socket(pid: str, inode: str) -> bool:
-    """Whether this socket is open in this process of ours; those of other users do not let us look."""
+def _sockets(pid: str) -> set[str]:
+    """The sockets that this process of ours has open; those of other users do not let us look."""
     try:
         ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-        return ours and any(
-            os.readlink(f"/proc/{pid}/fd/{fd}") == f"socket:[{inode}]" for fd in os.listdir(f"/proc/{pid}/fd")
-        )
     except OSError:
-        return False
+        return set()
+    if not ours or f"\nTgid:\t{pid}\n".encode() not in read(f"/proc/{pid}/status"):  # or it is one of many threads
+        return set()
+    return {link(int(pid), f"fd/{fd}") for fd in listed(f"/proc/{pid}/fd")}
 
 
 def _is_held(name: str, inode: str) -> bool:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,30 @@ def test_a_row_within_a_name_is_no_claim(kind: int) -> None:
         half.bind(f"\0\n@mslaunch port {PORT} \n")
         whole.bind(f"\0\n0: 2 0 0 2 1 {os.fstat(ours.fileno()).st_ino} @{claimed}\n")
         claim(PORT).close()
+
+
+def test_the_descriptors_of_a_process_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user can name a process of ours with many descriptors in thousands of names."""
+    listings: list[object] = []
+    list_names = os.listdir
+
+    def listdir(folder: str) -> list[str]:
+        listings.append(folder)
+        return list_names(folder)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    with contextlib.ExitStack() as opened:
+        for number in range(20):
+            name = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            pid = thread.native_id if number % 2 else os.getpid()
+            name.bind(f"\0\n0: 2 0 0 2 1 {number} @mslaunch port {PORT} {pid} 0\n")
+        claim(PORT).close()
+    over.set()
+    thread.join()
+    assert listings == [f"/proc/{os.getpid()}/fd"]
 
 
 def fill(name: str) -> list[socket.socket]:
