@@ -84,6 +84,59 @@ def test_a_base_of_another_user_is_named_once(commons: Path, mode: str) -> None:
     assert done.stderr.decode().count(f"user {UID}, whose directory") == 1, done.stderr
 
 
+LINKED = {
+    "directory": (["--output-filename", "shared/logs"], "1/rank.0/stdout"),
+    "directory below": (["--output-filename", "shared/logs/below"], "below/1/rank.0/stdout"),
+    "files": (["--output", "file=shared/logs/out"], "out.0.out"),
+    "events": (["--events", "shared/logs/events"], "events"),
+    "metrics": (["--metrics", "shared/logs/metrics"], "metrics"),
+    "pid": (["--report-pid", "shared/logs/pid"], "pid"),
+    "XML": (["--xml-file", "shared/logs/xml"], "xml"),
+}
+
+
+@pytest.mark.parametrize("place", LINKED)
+@pytest.mark.parametrize("target", ["private", "../private"])
+def test_a_link_of_another_user_leads_nowhere(commons: Path, precious: Path, place: str, target: str) -> None:
+    """He makes it in a directory of ours in which he may write, as those of a group are."""
+    words, name = LINKED[place]
+    path = precious.parent / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("precious")
+    (commons / "shared").mkdir()
+    (commons / "shared").chmod(0o777)
+    attack("os.symlink(a[1], a[0])", commons / "shared" / "logs", Path(target) if target[0] == "." else precious.parent)
+    done = launch(commons, *words)
+    assert done.returncode == 1 and done.stdout == b"", done
+    assert f"user {UID}, whose link" in done.stderr.decode(), done
+    assert path.read_text() == "precious"
+
+
+def test_a_link_of_another_user_makes_no_directory(commons: Path) -> None:
+    attack("os.symlink(a[1], a[0])", commons / "logs", commons / "new")
+    done = launch(commons, "--output-filename", "logs/below")
+    assert done.returncode == 1 and f"user {UID}, whose link" in done.stderr.decode(), done
+    assert not (commons / "new").exists()
+
+
+def test_our_own_links_are_followed(commons: Path) -> None:
+    (commons / "a" / "b").mkdir(parents=True)
+    (commons / "a" / "up").symlink_to("../real")
+    (commons / "link").symlink_to(commons / "a" / "b" / ".." / "up")
+    (commons / "real").mkdir()
+    done = launch(commons, "--output-filename", "link/logs", "--events", f"/proc/{os.getpid()}/root{commons}/link/file")
+    assert done.returncode == 0, done
+    assert (commons / "real" / "logs" / "1" / "rank.0" / "stdout").read_text() == "secret\n"
+    assert (commons / "real" / "file").exists()
+
+
+def test_links_without_end_are_refused(commons: Path) -> None:
+    (commons / "one").symlink_to("two")
+    (commons / "two").symlink_to("one")
+    done = launch(commons, "--output-filename", "one/logs")
+    assert done.returncode == 1 and b"Traceback" not in done.stderr and b"one" in done.stderr, done
+
+
 OTHERS = {
     "a file": "open(a[0], 'x').close(); os.chmod(a[0], 0o666)",
     "a link": "os.symlink(a[1], a[0])",

@@ -1,8 +1,8 @@
 """The directories of log files: made, checked, and held by descriptors, so that nobody can exchange them.
 
-The directory that the user named is used as it is.  Those below it must be the user's own, and stay the same: each is
-entered from the descriptor of the one above, without following links, and a file is opened again in the directory in
-which it was made.
+The directory that the user named is used as it is, unless a link of another user leads to it.  Those below it must be
+the user's own, and stay the same: each is entered from the descriptor of the one above, without following links, and a
+file is opened again in the directory in which it was made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.stdio.own_files import create_own, open_own
+from mslaunch.launcher.stdio.own_files import SQUASHED, OthersLinkError, create_own, open_folder, open_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +22,12 @@ _HELD = 32  # descriptors of directories, beside those that the user named
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _PRIVATE = 0o700
 _PUBLIC = 0o777
-_SQUASHED = 65534  #: the owner of what root makes on a network file system that does not trust it
 _TODO = "name a place you can write to"
 
 #: explanations of errors whose own text is not enough
 _WHY = {
     errno.ELOOP: "a link, and mslaunch does not write through links",
-    errno.EEXIST: "not a directory",
+    errno.ENOTDIR: "not a directory",
     errno.ENXIO: "a FIFO that nobody reads",
 }
 
@@ -68,17 +67,14 @@ class LogFolders:
         try:
             return create_own(file.name, os.O_APPEND, self.of(file, make=True))
         except OSError as error:
-            why = _WHY.get(error.errno or 0, error.strerror)
-            path = error.filename if error.filename and error.filename != file.name else file.path
-            raise LaunchError(f"{path}: {why}", file.where, _TODO) from None
+            raise _failure(error, file) from None
 
     def make(self, file: File) -> None:
         """Make the directories of a file, not the file.  Raises `LaunchError`."""
         try:
             self.of(file, make=True)
         except OSError as error:
-            why = _WHY.get(error.errno or 0, error.strerror)
-            raise LaunchError(f"{error.filename or file.path}: {why}", file.where, _TODO) from None
+            raise _failure(error, file) from None
 
     def reopen(self, file: File) -> int:
         """Open a file that was made before, to append.  Raises OSError and `LaunchError`."""
@@ -98,15 +94,14 @@ class LogFolders:
 
     def _base(self, file: File, make: bool) -> int:
         if file.base not in self._bases:
-            if file.base and make:
-                os.makedirs(file.base, _PRIVATE if file.private else _PUBLIC, exist_ok=True)
-            fd = self._bases[file.base] = os.open(file.base or ".", _FOLDER)
+            mode = _PRIVATE if file.private else _PUBLIC
+            fd = self._bases[file.base] = open_folder(file.base, mode if make else None)
             self._warn(os.fstat(fd), file.base or os.getcwd())
         return self._bases[file.base]
 
     def _warn(self, found: os.stat_result, path: str) -> None:
         """Name who else can remove files from a directory that the user named."""
-        trusted = {0, os.geteuid()} if os.geteuid() else {0, _SQUASHED}
+        trusted = {0, os.geteuid()} if os.geteuid() else {0, SQUASHED}
         if found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
             self._notice(
                 f"every user can write to {path}, and remove or replace log files there; chmod o-w changes that"
@@ -140,7 +135,7 @@ class LogFolders:
             error.filename = path
             raise
         found = os.fstat(fd)
-        squashed = made and os.geteuid() == 0 and found.st_uid == _SQUASHED
+        squashed = made and os.geteuid() == 0 and found.st_uid == SQUASHED
         wrong = ""
         if found.st_uid != os.geteuid() and not squashed:
             wrong = "exists and is not a directory of yours"
@@ -150,3 +145,9 @@ class LogFolders:
             os.close(fd)
             raise LaunchError(f"{path} {wrong}", where, "name another place")
         return fd
+
+
+def _failure(error: OSError, file: File) -> LaunchError:
+    path = error.filename if error.filename and error.filename != file.name else file.path
+    todo = "" if isinstance(error, OthersLinkError) else _TODO
+    return LaunchError(f"{path}: {_WHY.get(error.errno or 0, error.strerror)}", file.where, todo)
