@@ -93,6 +93,38 @@ for row in rows:
 print("connected", len(held), flush=True)
 sys.stdin.read()
 """
+#: argument: the victim; connects often to each port at which he begins to listen, and sends half of a first header
+SNIPE = r"""
+import os, socket, struct, sys, threading
+
+victim = int(sys.argv[1])
+netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)
+wanted = struct.pack("=IHHIIBBBBI48x", 72, 20, 0x301, 1, 0, socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 1 << 10)
+
+def listening():  # sock_diag(7)
+    netlink.send(wanted)
+    while True:
+        data = netlink.recv(1 << 16)
+        while data:
+            size, kind = struct.unpack_from("=IH", data)
+            if kind != 20:
+                return
+            port, address, uid = *struct.unpack_from("!H2x4s", data, 20), *struct.unpack_from("=I", data, 16 + 64)
+            if uid == victim and address[:1] == b"\x7f":
+                yield port
+            data = data[size + 3 & ~3:]
+
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+seen, held = set(), []
+print("watching", flush=True)
+while True:
+    for port in set(listening()) - seen:
+        seen.add(port)
+        for _ in range(20):
+            held.append(socket.socket())
+            if held[-1].connect_ex(("127.0.0.1", port)) == 0:
+                held[-1].send(bytes(8))
+"""
 
 
 class Victim:
@@ -212,3 +244,17 @@ def test_a_connection_of_another_user_that_says_nothing_holds_nobody_up(
         stranger.stdin.close()
     said_to_user = victim.end()
     assert said_to_user.count(f"user {UID} of {os.uname().nodename} connected to a port of this job") == 1
+
+
+def test_who_connects_before_the_agent_has_taken_the_port_holds_nobody_up(
+    folder: Path, start: Callable[..., Victim]
+) -> None:
+    words = [interpreter(), "-I", "-S", "-c", SNIPE, str(OUR_UID)]
+    with as_user(UID, words, stdin=subprocess.PIPE) as stranger:
+        assert stranger.stdin and stranger.stdout
+        assert stranger.stdout.readline() == b"watching\n"
+        for _ in range(4):
+            victim = start()
+            victim.expect(b"ready")
+            victim.end()
+        stranger.stdin.close()

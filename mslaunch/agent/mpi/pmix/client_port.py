@@ -8,8 +8,10 @@ its other end is our user's, and once its first message is whole and names a wor
 
 from __future__ import annotations
 
+import _thread
 import os
-from errno import EAGAIN
+import time
+from errno import EAGAIN, EMLINK, ETIMEDOUT
 
 from mslaunch.agent.mpi.pmix.relayed_client import RelayedClient
 from mslaunch.faststd import TYPE_CHECKING, partial, socket
@@ -18,7 +20,7 @@ from mslaunch.host.processes import link
 from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Iterable
 
     from mslaunch.runtime.loop import Loop
 
@@ -31,6 +33,7 @@ STRANGERS = 16  #: of other users; more are closed unread
 _BATCH = 64  # connections that are accepted at once
 _TOLD = 8  # other users that are reported
 _AGAIN = 0.5  # seconds until the next try, where there are no descriptors, or the library is busy
+_GLANCE = 0.002  # seconds between two looks at what the library opens
 _SETTLE = 5.0  # seconds that the library may take to accept a connection
 
 
@@ -68,60 +71,107 @@ class PmixListener:
         return sock
 
 
-def take_over(before: Container[str], folder: str) -> PmixListener | None:
-    """Take over the TCP socket on which the library listens, and which was not open `before` (`open_sockets`).
+class Doorkeeper:
+    """Takes over the TCP port of a library that starts, within milliseconds; it begins before the library does.
 
-    None: it listens in a way that we do not know, which is left to it; then it is the secret name of its worlds alone
-    that keeps other users out.  `folder` is private.  Takes milliseconds, if the library runs.
+    Whoever connects before that gets the library's only thread to read, and is cut off: no rank has heard of the port.
     """
-    listening = [fd for name, fd in open_sockets().items() if name not in before and _listens(fd)]
-    tcp = _tcp_socket(listening[0]) if len(listening) == 1 else None
-    if tcp is None:
-        return None
-    (fd,) = listening
-    taken = PmixListener(tcp, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    inside = taken.bind()
-    os.dup2(inside.fileno(), fd, inheritable=False)
-    inside.close()
-    if not _accepts(taken):
-        os.dup2(tcp.fileno(), fd, inheritable=False)
-        taken.close()
-        return None
-    _expel(tcp)
-    return taken
+
+    def __init__(self, folder: str) -> None:
+        """`folder`: private; for the library's socket."""
+        self._folder = folder
+        self._known = {*open_sockets()}
+        self._taken: PmixListener | None = None
+        self._wrong: OSError | None = None
+        self._closed = False
+        self._open, self._running = _thread.allocate_lock(), _thread.allocate_lock()
+        self._open.acquire()
+        self._running.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def taken(self) -> PmixListener | None:
+        """The port, once the library has started; None: it listens at no TCP port.  Raises OSError."""
+        self.close()
+        self._look()
+        try:
+            if self._taken:
+                self._settle(self._taken)
+            if self._wrong:
+                raise self._wrong
+            if any(_listens(fd) for name, fd in open_sockets().items() if name not in self._known):
+                raise OSError(EMLINK, "it listens at several ports")
+        except OSError:
+            if self._taken:
+                self._taken.close()
+            raise
+        return self._taken
+
+    def close(self) -> None:
+        """End the thread, which looks no more."""
+        if not self._closed:
+            self._closed = True
+            self._open.release()
+            self._running.acquire()
+
+    def _run(self) -> None:
+        while not self._open.acquire(True, _GLANCE):
+            self._look()
+        self._running.release()
+
+    def _look(self) -> None:
+        try:
+            for name, fd in open_sockets().items():
+                if name in self._known:
+                    continue
+                if self._taken:
+                    _break(fd, self._taken.tcp.getsockname())
+                elif _listens(fd):
+                    self._take(name, fd)
+        except OSError as error:
+            self._wrong = error
+
+    def _take(self, name: str, fd: int) -> None:
+        tcp = _tcp_socket(fd)
+        if tcp:
+            taken = PmixListener(tcp, os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            inside = taken.bind()
+            os.dup2(inside.fileno(), fd, inheritable=False)
+            inside.close()
+            self._known.add(name)
+            self._taken = taken
+
+    def _settle(self, taken: PmixListener) -> None:
+        """Wait until the library accepts connections at its new socket: it closes one that ends without a word.
+
+        Its thread may still be waiting for the socket that it had.  A connection to that one wakes the kernel's select
+        or poll, which then looks at what the descriptor is by now.
+        """
+        sock, knock = taken.connect(), socket(taken.tcp.family, _SOCK_STREAM)
+        knock.setblocking(False)
+        left = _SETTLE
+        try:
+            sock.shutdown(_SHUT_WR)
+            knock.connect_ex(taken.tcp.getsockname())
+            while left > 0:
+                self._look()  # at those whom the library has accepted before
+                try:
+                    sock.recv(1)
+                except BlockingIOError:
+                    time.sleep(_GLANCE)
+                    left -= _GLANCE
+                else:
+                    self._look()
+                    return
+            raise OSError(ETIMEDOUT, "it accepts no connections")
+        finally:
+            sock.close()
+            knock.close()
 
 
 def open_sockets() -> dict[str, int]:
     """The sockets that this process has open: what the kernel calls each, and a descriptor."""
     found = {link(os.getpid(), f"fd/{fd}"): int(fd) for fd in listed("/proc/self/fd")}
     return {name: fd for name, fd in found.items() if name.startswith("socket:")}
-
-
-def _accepts(taken: PmixListener) -> bool:
-    """Whether the library accepts connections at its new socket: it closes one that ends without a word.
-
-    Its thread may still be waiting for the socket that it had.  A connection to that one wakes the kernel's select or
-    poll, which then looks at what the descriptor is by now.
-    """
-    sock, knock = taken.connect(), socket(taken.tcp.family, _SOCK_STREAM)
-    knock.setblocking(False)
-    sock.settimeout(_SETTLE)
-    try:
-        sock.shutdown(_SHUT_WR)
-        knock.connect_ex(taken.tcp.getsockname())
-        return sock.recv(1) == b""
-    except OSError:
-        return False
-    finally:
-        sock.close()
-        knock.close()
-
-
-def _expel(tcp: socket) -> None:
-    """Break connections that the library has accepted before: no rank has heard of the port yet."""
-    for fd in open_sockets().values():
-        if not _listens(fd):
-            _break(fd, tcp.getsockname())
 
 
 def _tcp_socket(fd: int) -> socket | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.mpi.pmix import libpmix_callbacks
-from mslaunch.agent.mpi.pmix.client_port import ClientPort, open_sockets, take_over
+from mslaunch.agent.mpi.pmix.client_port import ClientPort, Doorkeeper
 from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
 from mslaunch.agent.mpi.pmix.pmix_job_info import (  # fmt: skip
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.agent.mpi.mpi_servers import ServerContext
+    from mslaunch.agent.mpi.pmix.client_port import PmixListener
     from mslaunch.agent.mpi.pmix.libpmix_callbacks import Upcall
     from mslaunch.agent.mpi.pmix.pmix_job_info import Member
     from mslaunch.agent.mpi.pmix.pmix_values import Memory
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 #: with shared memory fails in a job's third world.  It is as fast with 16 ranks on a node.
 _SETTINGS = [
     ("PMIX_MCA_gds", "hash"),
-    ("EVENT_NOEPOLL", "1"),  # libevent asks for events by the numbers of descriptors, as `client_port.take_over` needs
+    ("EVENT_NOEPOLL", "1"),  # libevent asks for events by the numbers of descriptors, as `client_port.Doorkeeper` needs
     ("HWLOC_COMPONENTS", "-gl,-opencl"),  # hwloc would look for displays, also at TCP ports, to find their GPUs
 ]
 PATIENCE = 60.0  #: seconds that an upcall waits to hear of a world
@@ -73,9 +74,7 @@ class PmixServer:
         self._waiting: list[Upcall] = []  # for a world
         self._fetching: dict[int, Question] = {}
         self._fetches = 0
-        before = open_sockets()
-        self._server = _serve(context.library.pmix, folder, context.host)
-        taken = take_over(before, folder)
+        self._server, taken = _serve_alone(context.library.pmix, folder, context.host)
         self._port = ClientPort(self._loop, taken, self._worlds.names, self._stranger) if taken else None
         self._answers = self._server.answers
         operations = PmixOperations(self._answers, self._launcher, self._worlds, self._hold)
@@ -222,6 +221,21 @@ class PmixServer:
 
     def _hold(self, memory: Memory) -> None:
         self._loop.after(HOLD, memory.release)
+
+
+def _serve_alone(library: str, folder: str, host: str) -> tuple[PmixLibrary, PmixListener | None]:
+    """Start the library, and take over its port."""
+    keeper = Doorkeeper(folder)
+    try:
+        return _serve(library, folder, host), keeper.taken()
+    except OSError as error:
+        raise LaunchError(
+            f"other users of {host} cannot be kept from this library of PMIx: {error.strerror}",
+            library,
+            "start with --mpi pmix:PATH another",
+        ) from None
+    finally:
+        keeper.close()
 
 
 def _serve(library: str, folder: str, host: str) -> PmixLibrary:

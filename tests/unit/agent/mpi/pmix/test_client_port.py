@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
 import threading
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.agent.mpi.pmix import client_port
-from mslaunch.agent.mpi.pmix.client_port import ClientPort, open_sockets, take_over
+from mslaunch.agent.mpi.pmix.client_port import ClientPort, Doorkeeper
 from mslaunch.agent.mpi.pmix.relayed_client import RelayedClient
 from mslaunch.runtime.loop import Loop
 
@@ -46,8 +47,6 @@ class Echo:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        import select
-
         while True:
             try:
                 select.select([self.listener.fileno()], [], [], 60)
@@ -76,10 +75,10 @@ class Port:
 
     def __init__(self, folder: Path) -> None:
         self.strangers: list[tuple[int, bool]] = []
-        before = open_sockets()
-        self.library = Echo()
-        self.address = self.library.listener.getsockname()
-        taken = take_over(before, str(folder))
+        with contextlib.closing(Doorkeeper(str(folder))) as keeper:
+            self.library = Echo()
+            self.address = self.library.listener.getsockname()
+            taken = keeper.taken()
         assert taken
         self.loop = Loop()
         self._port = ClientPort(
@@ -233,11 +232,64 @@ def test_who_is_on_no_host_of_ours_is_closed(port: Port, monkeypatch: pytest.Mon
     assert port.strangers == []
 
 
-def test_a_library_that_does_not_accept_keeps_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_does_not_accept_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left alone, it would read what other users send."""
     monkeypatch.setattr(client_port, "_SETTLE", 0.1)
-    before = open_sockets()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert take_over(before, str(tmp_path)) is None
-        listener.settimeout(BOUND)
-        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
-            assert accepted.getsockname() == listener.getsockname()
+    with (
+        contextlib.closing(Doorkeeper(str(tmp_path))) as keeper,
+        socket.create_server(("127.0.0.1", 0)),
+        pytest.raises(OSError, match="accepts no connections"),
+    ):
+        keeper.taken()
+
+
+def test_a_library_with_several_ports_is_an_error(tmp_path: Path) -> None:
+    with contextlib.closing(Doorkeeper(str(tmp_path))) as keeper:
+        library = Echo()
+        with library.listener, socket.create_server(("127.0.0.1", 0)), pytest.raises(OSError, match="several"):
+            keeper.taken()
+
+
+def test_a_library_without_a_port_has_none(tmp_path: Path) -> None:
+    with contextlib.closing(Doorkeeper(str(tmp_path))) as keeper, socket.socket(socket.AF_UNIX):
+        assert keeper.taken() is None
+
+
+class Patient:
+    """A library with one thread, which waits for the whole header of each client, as libpmix does."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.accepted = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                select.select([self.listener.fileno()], [], [], 60)
+                sock = socket.socket(fileno=socket.socket._accept(self.listener)[0])  # type: ignore[attr-defined]
+            except BlockingIOError:
+                continue
+            except (OSError, ValueError):  # the test is over
+                return
+            self.accepted.set()
+            sock.setblocking(True)
+            with sock, contextlib.suppress(ConnectionError):
+                sock.recv(16, socket.MSG_WAITALL)
+
+
+def test_who_connects_before_the_port_is_taken_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_port, "_GLANCE", 60.0)  # the worst case: the library has accepted all of them
+    with contextlib.closing(Doorkeeper(str(tmp_path))) as keeper:
+        library = Patient()
+        with library.listener, contextlib.ExitStack() as opened:
+            address = library.listener.getsockname()
+            strangers = [opened.enter_context(socket.create_connection(address, BOUND)) for _ in range(5)]
+            for stranger in strangers:
+                stranger.send(b"\0" * 8)
+            assert library.accepted.wait(BOUND)
+            monkeypatch.setattr(client_port, "_GLANCE", 0.002)
+            taken = keeper.taken()
+            assert taken
+            assert strangers[0].recv(1) == b""
+            taken.close()
