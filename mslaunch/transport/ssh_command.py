@@ -36,11 +36,22 @@ class SshCommand(NamedTuple):
     environ: Mapping[str, str]
     seconds: float  # in which it must connect
     announce: Callable[[], None] = lambda: None  # say that it has added the key of a new host, if it has
+    jumps: Sequence[str] = ()  # the hosts on the way (ProxyJump), that next to the host first
 
     def argv(self, host: str, *command: str) -> list[str]:
         """The words that run a command on a host; what follows `--` is never read as an option."""
         ours = [f"-o{option}" for option in (*_OPTIONS, f"ConnectTimeout={max(1, math.ceil(self.seconds))}")]
         return [self.program, *ours, *self.words, "--", host, *command]
+
+    def carrying(self, host: str) -> str:
+        """The line of ProxyCommand by which it carries the connection of another ssh, from `host` on.
+
+        A shell reads that line after ssh has replaced its tokens.
+        """
+        import shlex
+
+        *words, dashes, host = (word.replace("%", "%%") for word in self.argv(host))
+        return " ".join([*map(shlex.quote, words), "-W", "'[%h]:%p'", dashes, shlex.quote(host)])
 
     def environment(self) -> dict[str, str]:
         """The environment of the program, and of one that it starts for a host on the way: neither opens a window."""

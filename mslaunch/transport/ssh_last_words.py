@@ -11,7 +11,7 @@ from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mslaunch.transport.base import OwnSshError
 
@@ -33,6 +33,7 @@ class SshWords(NamedTuple):
     check: str = "connection"
 
 
+_NO_WAY = b"closed by UNKNOWN port "  #: ssh says so if its ProxyCommand has ended
 _CHECK_KEY = "host key"
 _LOGIN = "login"
 _WAY_OUT = "--rsh-agent ssh"
@@ -74,12 +75,17 @@ _ROWS = (
 )
 
 
-def explained(ended: LinkError, said: bytes, first: OwnSshError) -> LinkError:
-    """The error for a program that has ended with 255; `first`: why it was called, the error of mslaunch's own SSH."""
+def explained(ended: LinkError, said: bytes, first: OwnSshError, jumps: Sequence[str] = ()) -> LinkError:
+    """The error for a program that has ended with 255.
+
+    `first`: why it was called, the error of mslaunch's own SSH.  `jumps`: the hosts on the way, the one next to the host
+    first; each is reached by an ssh of its own, and all of these share one standard error.
+    """
     lines = [line.strip()[:_LONGEST] for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
     other = SshWords("", "the ssh program ended: {}", "")
     row, text = next(_matches(lines), (other, lines[-1] if lines else "it said nothing"))
-    if row.check == _LOGIN == getattr(first, "check", ""):
+    failed = min(said.count(_NO_WAY), len(jumps)) if row is not other else 0
+    if row.check == _LOGIN == getattr(first, "check", "") and not failed:
         refused = copy.copy(first)  # which says what was tried
         tried = [line for line in first.todo.splitlines() if _WAY_OUT not in line]
         more = f"The ssh program was refused as well; it was used because {first.ssh_reason}."
@@ -88,6 +94,9 @@ def explained(ended: LinkError, said: bytes, first: OwnSshError) -> LinkError:
     todo = "\n".join(filter(None, [row.todo, f"The ssh program was used because {first.ssh_reason}."]))
     host = first.where if first.where.split(" ")[0] == ended.where else ended.where  # ours may be a line of a file
     error = SshProgramError(row.what.format(text), host, todo)
+    if failed:
+        error.what += f" (on the way to {ended.where}, ProxyJump)"
+        error.where = jumps[failed - 1]
     error.check = row.check
     error.passing = ended.passing
     return error

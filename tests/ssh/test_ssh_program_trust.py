@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from sshd import SshLab, keygen, public
+from sshd import Sshd, SshLab, keygen, public
 from sshlinks import Opener, failure, read
 from test_ssh_program import by_program, configure, not_started, refusing
 
@@ -146,3 +146,71 @@ def test_a_socket_that_others_could_have_put_there_is_not_asked(
         assert link.carrier is None
         with pytest.raises(BlockingIOError):
             master.accept()
+
+
+# --- the hosts on the way
+
+
+def on_the_way(lab: SshLab, known: bool, *options: str, text: str = "", count: int = 1) -> list[Sshd]:
+    """Jump hosts gate1, gate2, ... in a row, each `known` or not, with these options, and node1 behind the last."""
+    gates = [lab.sshd("\n".join(options), known=known) for _ in range(count)]
+    node = lab.sshd(ONLY_SSH)
+    names = {f"gate{number}": gate for number, gate in enumerate(gates, 1)}
+    ways = [f"Match originalhost node1\n ProxyJump {','.join(names)}\n"]
+    configure(lab, f"{''.join(ways)}Match all\n{text}", **names, node1=node)
+    return [*gates, node]
+
+
+@pytest.mark.parametrize(("policy", "text"), ACCEPTING)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_jump_host_with_an_authority_shows_a_plain_key(
+    lab: SshLab, opener: Opener, policy: dict[str, bool], text: str, count: int
+) -> None:
+    """Whoever is in between can have the ssh program reach it, which must not take the key either."""
+    lab.known_hosts(f"@cert-authority * {public(keygen(lab.directory / 'ca'))}\n")
+    gates = on_the_way(lab, False, ONLY_SSH, text=text, count=count)
+    before = (lab.ssh / "known_hosts").read_text()
+    message = failure(opener("node1", **policy))
+    assert message.startswith("gate1: its host key is not known (ED25519) (on the way to node1, ProxyJump)")
+    assert all(not_started(gate) and "Accepted" not in gate.log() for gate in gates)
+    assert (lab.ssh / "known_hosts").read_text() == before
+
+
+def test_the_key_of_a_jump_host_has_changed(lab: SshLab, opener: Opener) -> None:
+    gates = on_the_way(lab, False, ONLY_SSH, text="StrictHostKeyChecking accept-new\n", count=2)
+    lab.known_hosts(gates[0].known_line, f"{gates[1].name} {public(keygen(lab.directory / 'other'))}\n")
+    message = failure(opener("node1"))
+    assert message.startswith("gate2: its host key has CHANGED") and "(on the way to node1, ProxyJump)" in message
+
+
+@pytest.mark.parametrize("options", [(), (ONLY_SSH,)])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_host_behind_others(lab: SshLab, opener: Opener, options: tuple[str, ...], count: int) -> None:
+    """What the way is made of survives the shells that read it."""
+    on_the_way(lab, True, *options, count=count)
+    odd = lab.directory / "it's `100%` $HOME \\\\ &"
+    by_program(opener, "node1", agent_args=(f'-oGlobalKnownHostsFile="{odd}"',))
+
+
+def test_the_new_key_of_a_jump_host_is_named(lab: SshLab, opener: Opener) -> None:
+    gate, _ = on_the_way(lab, False, ONLY_SSH)
+    link = opener("node1", "echo x; cat", accept_new=True)
+    assert read(link, 2) == b"x\n", link.failure()
+    link.announce()
+    [said] = opener.notices
+    assert said.startswith(f"host key of {gate.name} (ssh-ed25519 SHA256:")
+    assert gate.known_line in (lab.ssh / "known_hosts").read_text()
+
+
+def test_weak_algorithms_of_a_jump_host(lab: SshLab, opener: Opener) -> None:
+    gate, _ = on_the_way(lab, True, "Ciphers aes128-cbc", text="Ciphers +aes128-cbc\nRekeyLimit 2G\n")
+    message = failure(opener("node1"))
+    assert message.startswith("gate1: key exchange: no matching cipher found")
+    assert "Accepted" not in gate.log()
+
+
+def test_a_way_in_a_circle_by_the_program(lab: SshLab, opener: Opener) -> None:
+    gate, node = lab.sshd(), lab.sshd(ONLY_SSH)
+    way = "Match originalhost gate\n ProxyJump node1\nMatch originalhost node1\n ProxyJump gate\nMatch all\n"
+    configure(lab, f"{way}RekeyLimit 2G\n", gate=gate, node1=node)
+    assert "ProxyJump goes in a circle: node1 -> gate -> node1" in failure(opener("node1"))

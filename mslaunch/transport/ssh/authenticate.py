@@ -88,8 +88,13 @@ def _with_reason(error: LoginError, login: Authentication, methods: Sequence[str
     if config.shares:
         error.master = config
         found.append((BY_MASTER, ""))
-    error.ssh_reason = f"no key was accepted, and {found[0][0]}" if found else ""
+    error.ssh_reason = no_key(found[0][0]) if found else ""
     return error
+
+
+def no_key(other: str) -> str:
+    """Why the ssh program is used after a login that was refused; `other`: what may still let it in."""
+    return f"no key was accepted, and {other}"
 
 
 def _offer_all(

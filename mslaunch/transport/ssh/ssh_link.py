@@ -106,6 +106,7 @@ class SshLink(Link):
         self._failure: LinkError | None = None
         self.carrier: ProcessLink | None = None  #: the ssh program, once the host is handed over to it
         self.announce: Callable[[], None] = lambda: None  #: `SshCommand.announce`
+        self._jumps: Sequence[str] = ()  # `SshCommand.jumps`
         self._channel: Any = None  # with the command running on it
         self._connection: Connection | None = None
         self._deadline: Deadline | None = None  # from when its turn came
@@ -132,7 +133,8 @@ class SshLink(Link):
             return ended
         from mslaunch.transport.ssh_last_words import explained
 
-        return explained(ended, self.carrier.noise(), self._shared().handed_over.causes[self.node.name])
+        cause = self._shared().handed_over.causes[self.node.name]
+        return explained(ended, self.carrier.noise(), cause, self._jumps)
 
     def stream_ended(self) -> None:
         """The ssh program is about to end, if it carries the link."""
@@ -240,7 +242,7 @@ class SshLink(Link):
         self._arm(lambda: None)
         shared.handed_over.causes.setdefault(self.node.name, cause)
         self._deadline = Deadline(shared.policy.timeout)
-        self.announce = command.announce
+        self.announce, self._jumps = command.announce, command.jumps
         words = command.argv(self.node.called, self._command.line)
         carrier = ProcessLink(self.node, words, None, command.environment(), self._far.detach())
         carrier.begin()

@@ -82,6 +82,13 @@ class HostConfig(NamedTuple):
         return f"{self.name}{address} (user {self.user}, port {self.port})"
 
 
+def refuse_unsafe(name: str, user: str | None) -> None:
+    """Raise LinkError for a host or a user that must not become a word of a shell command."""
+    for text in (name, user or ""):
+        if text.startswith("-") or re.search(UNSAFE, text):
+            raise LinkError(f"{text!r} cannot be a host or a user", name)
+
+
 class Resolver:
     """The configuration of one launch; files are read once."""
 
@@ -97,9 +104,7 @@ class Resolver:
 
     def host(self, name: str, user: str | None = None, port: int | None = None) -> HostConfig:
         """The configuration of `name`; `user` and `port` override all files.  Raises LinkError."""
-        for text in (name, user or ""):
-            if text.startswith("-") or re.search(UNSAFE, text):  # it may become a word of a shell command
-                raise LinkError(f"{text!r} cannot be a host or a user", name)
+        refuse_unsafe(name, user)
         values, where = self._values(name, self._first(user, port))
         for key, value in values.items():
             error = refusal(key, value, where.get(key, "ssh -G"))
