@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_ranges import fold
 
@@ -25,6 +26,8 @@ _OPTIONS = (
     "NoHostAuthenticationForLocalhost=no",  # host keys are always checked
     "LogLevel=INFO",  # else its last words may say nothing
 )  # fmt: skip
+_FAILED = 255  # exit status of ssh for a mistake in its configuration
+_LATE = 124  # stands for that of a program that does not end
 _LONGEST_ANSWER = 5.0  # seconds; a master that does not answer is none
 
 
@@ -58,8 +61,15 @@ class SshCommand(NamedTuple):
         return {**self.environ, "SSH_ASKPASS_REQUIRE": "never"}
 
     def printed(self, host: str, arm: Callable[[Callable[[], None]], None]) -> dict[str, str]:
-        """What `ssh -G` prints for a host, with our options: keyword -> value; {} if it fails, as ssh will then."""
+        """What `ssh -G` prints for a host, with our options: keyword -> value; {} if it fails, as ssh will then.
+
+        Raises LinkError if it says neither, since nothing could be taken from lists of algorithms that are not known.
+        """
         code, text = self._ask(host, "-G", arm)
+        if code not in (0, _FAILED):
+            late = f"gave no answer within {_LONGEST_ANSWER:g} s" if code == _LATE else f"ended with status {code}"
+            todo = "Does a command of Match exec, or the name service, take that long?" if code == _LATE else ""
+            raise LinkError(f"ssh -G {late}", host, todo)
         lines = (line.partition(" ") for line in text.decode("utf-8", "surrogateescape").split("\n"))
         return {key: value for key, _, value in lines} if code == 0 else {}
 
@@ -68,7 +78,7 @@ class SshCommand(NamedTuple):
         return self._ask(host, "-Ocheck", arm)[0] == 0
 
     def _ask(self, host: str, question: str, arm: Callable[[Callable[[], None]], None]) -> tuple[int, bytes]:
-        """The exit status of the program and its output; it connects nowhere.  Raises LinkError if it does not end."""
+        """The exit status of the program and its output; it connects nowhere."""
         import subprocess
 
         *words, _, host = self.argv(host)
@@ -88,7 +98,7 @@ class SshCommand(NamedTuple):
             text = asked.communicate(timeout=_LONGEST_ANSWER)[0]
             return asked.returncode, text
         except subprocess.TimeoutExpired:
-            return 124, b""
+            return _LATE, b""
         finally:
             asked.kill()
             asked.communicate()

@@ -78,8 +78,8 @@ _ROWS = (
 def explained(ended: LinkError, said: bytes, first: OwnSshError, jumps: Sequence[str] = ()) -> LinkError:
     """The error for a program that has ended with 255.
 
-    `first`: why it was called, the error of mslaunch's own SSH.  `jumps`: the hosts on the way, the one next to the host
-    first; each is reached by an ssh of its own, and all of these share one standard error.
+    `first`: why it was called, the error of mslaunch's own SSH.  `jumps`: the hosts on the way, the one next to the
+    host first; each is reached by an ssh of its own, and all of these share one standard error.
     """
     lines = [line.strip()[:_LONGEST] for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
     other = SshWords("", "the ssh program ended: {}", "")
