@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Wait = Callable[[int, float], bool]  # whether a descriptor can be read within so many seconds
 
 MOST = 16 << 20  #: bytes of a file
-#: errno of what `read_bytes` itself refuses: a device, a large file, a FIFO
-NO_TEXT = (errno.EINVAL, errno.EFBIG, errno.ETIMEDOUT)
+#: errno of a file that is not there, or not for this user; with any other one, there may be a text that was not read
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 SECONDS = 60.0  #: until the end must have come
 WRITER_SECONDS = 5.0  #: until a FIFO must have a writer
 _CHUNK = 1 << 16

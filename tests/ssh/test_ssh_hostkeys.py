@@ -177,3 +177,52 @@ def test_yes_is_stronger_than_nothing_but_the_option_is_stronger(lab: SshLab, op
         opener(Node(host.address, 1, "", port=host.port), agent_args=("-oStrictHostKeyChecking=yes",))
     )
     assert os.path.exists(lab.ssh / "known_hosts") is False
+
+
+def cannot_be_read(path: Path, how: str) -> None:
+    """Make a path at which something is that cannot be read: each of these is another errno."""
+    path.unlink(missing_ok=True)
+    if how == "EIO":
+        path.symlink_to("/proc/self/mem")
+    if how == "ELOOP":
+        path.symlink_to(path)
+    if how == "EISDIR":
+        path.mkdir()
+
+
+@pytest.mark.parametrize("how", ["EIO", "ELOOP", "EISDIR"])
+@pytest.mark.parametrize("which", ["User", "Global"])
+def test_a_list_that_cannot_be_read_is_not_empty(lab: SshLab, opener: Opener, how: str, which: str) -> None:
+    """Without its lines a changed or a revoked key would look like a new one."""
+    host = lab.sshd(known=which == "Global")
+    path = lab.ssh / "list"
+    cannot_be_read(path, how)
+    lab.config(f"{which}KnownHostsFile {path}\nRekeyLimit default\n")
+    message = failure(opener(host, accept_new=True))
+    assert f"{path} cannot be read" in message and "one of the known_hosts files" in message
+    lab.config(f"{which}KnownHostsFile {path}\nRekeyLimit 2G\n")  # by the ssh program
+    assert f"{path} cannot be read" in failure(opener(host, accept_new=True))
+
+
+@pytest.mark.parametrize("how", ["EIO", "ELOOP"])
+def test_a_configuration_that_cannot_be_read_is_not_empty(lab: SshLab, opener: Opener, how: str) -> None:
+    host = lab.sshd()
+    cannot_be_read(lab.ssh / "config", how)
+    assert "config: cannot be read" in failure(opener(host))
+
+
+def test_a_list_under_a_file_is_not_there(lab: SshLab, opener: Opener) -> None:
+    host = lab.sshd()
+    lab.config(f"UserKnownHostsFile {lab.ssh}/known_hosts {lab.ssh}/known_hosts/2 {lab.ssh}/nothing\n")
+    assert opens(opener, host)
+
+
+def test_a_blank_in_a_path_that_ssh_prints(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    host = lab.sshd(known=False)
+    path = lab.ssh / "known hosts"
+    path.write_text(f"{host.name} {public(keygen(tmp_path / 'other'))}\n")
+    more = f"HostName {host.address}\nIdentityFile {lab.key}\n"
+    for where in (f'"{path}" /nothing', f'/nothing "{path}"', '"${HOME}/.ssh/known hosts"'):
+        lab.config(f"CanonicalizeHostname always\nUserKnownHostsFile {where}\n{more}")
+        message = failure(opener(Node("node1", 1, "", port=host.port), accept_new=True))
+        assert f"its host key has CHANGED: ssh-ed25519 {shown(host)} now" in message

@@ -214,3 +214,30 @@ def test_a_way_in_a_circle_by_the_program(lab: SshLab, opener: Opener) -> None:
     way = "Match originalhost gate\n ProxyJump node1\nMatch originalhost node1\n ProxyJump gate\nMatch all\n"
     configure(lab, f"{way}RekeyLimit 2G\n", gate=gate, node1=node)
     assert "ProxyJump goes in a circle: node1 -> gate -> node1" in failure(opener("node1"))
+
+
+# --- what is not known
+
+
+def test_lists_of_algorithms_that_ssh_is_slow_to_print(
+    lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mslaunch.transport.ssh_command._LONGEST_ANSWER", 0.2)
+    host = lab.sshd("Ciphers aes128-cbc")
+    configure(lab, 'Ciphers +aes128-cbc\nRekeyLimit 2G\nMatch exec "sleep 1"\n', node1=host)
+    assert "node1: ssh -G gave no answer within 0.2 s" in failure(opener("node1"))
+    assert not_started(host)
+
+
+@pytest.mark.parametrize("gap", ["\t", " \t", "\t ", "\f"])
+@pytest.mark.parametrize("comment", ["", " by ann"])
+def test_a_marker_that_ssh_does_not_see(lab: SshLab, opener: Opener, gap: str, comment: str) -> None:
+    """The host has the ssh program reach it, which must not take a key that mslaunch reads as revoked."""
+    host = lab.sshd(ONLY_SSH)
+    kind, key = public(host.host_keys[0]).split()
+    lab.known_hosts(f"@revoked{gap}*\t{kind}\t{key}{comment}\n")
+    configure(lab, node1=host)
+    message = failure(opener("node1"))
+    assert "revoked" in message
+    assert ("the ssh program does not see" in message) == (gap == "\f" or (gap[0] == "\t" and bool(comment + gap[1:])))
+    assert "Accepted" not in host.log()

@@ -61,7 +61,10 @@ class _Calls(NamedTuple):
     def plain(self, name: str, user: str | None, port: int | None) -> SshCommand:
         """The call for one host, with its rules for host keys."""
         shared = self.shared
-        new = None if isinstance(self.cause, HostKeyError) else _may_be_new(shared, name, user, port)
+        rules = _key_rules(shared, name, user, port)
+        if rules:
+            shared.trust.refuse_unseen(rules)
+        new = rules if rules and not isinstance(self.cause, HostKeyError) and _may_be_new(shared, rules) else None
         words = shared.resolver().for_program(name, user, port, "accept-new" if new else "yes")
         plain = SshCommand(self.program, words, shared.environ, shared.policy.timeout)
         return plain._replace(announce=lambda: shared.trust.announce(new)) if new else plain
@@ -107,17 +110,20 @@ def _has_master(calls: _Calls, host: HostConfig) -> bool:
     return _is_ours(path) and asked.has_master(host.name, calls.arm)
 
 
-def _may_be_new(shared: Shared, name: str, user: str | None, port: int | None) -> HostConfig | None:
-    """The host, if the key that it shows is to be accepted: the user says so, and no list has this host.
+def _key_rules(shared: Shared, name: str, user: str | None, port: int | None) -> HostConfig | None:
+    try:
+        return shared.resolver().key_rules(name, user, port)
+    except LinkError:  # such as a name or a file with a token that only ssh knows
+        return None
+
+
+def _may_be_new(shared: Shared, config: HostConfig) -> bool:
+    """Whether the key that a host shows is to be accepted: the user says so, and no list has this host.
 
     `StrictHostKeyChecking no` counts as accept-new here: ssh would take a changed key, and no notice would say so.
     """
-    try:
-        config = shared.resolver().key_rules(name, user, port)
-        accepts = shared.policy.accept_new or config.strict in ("accept-new", "no")
-        return config if accepts and not shared.trust.lists(config) else None
-    except LinkError:  # such as a name or a file with a token that only ssh knows
-        return None
+    accepts = shared.policy.accept_new or config.strict in ("accept-new", "no")
+    return accepts and not shared.trust.lists(config)
 
 
 def _is_ours(path: str) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
-from mslaunch.host.files import NO_TEXT, read_bytes
+from mslaunch.host.files import NO_FILE, read_bytes
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lowered, pattern_matches
 from mslaunch.transport.ssh.config.ssh_config import HostConfig
 from mslaunch.transport.ssh.host_key_rules import HostKeyError, fingerprint, refuse_key
@@ -46,6 +46,7 @@ class KnownHostLine(NamedTuple):
     blob: bytes
     marker: str = ""  # "", "@revoked", "@cert-authority"
     where: str = ""  # file:line
+    unseen: bool = False  # by the ssh program, which reads the beginning of the line in another way
 
 
 class Verdict(NamedTuple):
@@ -69,8 +70,19 @@ def parse(text: str, source: str) -> list[KnownHostLine]:
         except (binascii.Error, ValueError):
             continue
         if _type_of(blob) == words[1]:
-            entries.append(KnownHostLine(words[0], words[1], blob, marker, f"{source}:{number}"))
+            unseen = bool(marker) and not _ssh_sees(line, marker)
+            entries.append(KnownHostLine(words[0], words[1], blob, marker, f"{source}:{number}", unseen))
     return entries
+
+
+def _ssh_sees(line: str, marker: str) -> bool:
+    """Whether ssh takes the marker for one: it ends it at the first blank, and at a tab only if there is no blank.
+
+    That is OpenSSH's hostfile.c, check_markers.  To ssh, only blanks and tabs separate words.
+    """
+    text = line.strip(" \t\r")
+    seen = text.partition(" " if " " in text else "\t")[0]
+    return seen == marker and text.split() == [word for word in text.replace("\t", " ").split(" ") if word]
 
 
 def _type_of(blob: bytes) -> str:
@@ -185,6 +197,14 @@ class HostKeyCheck:
             found = [(name, entry.marker) for name in names for entry in known.of(name)]
         return any(marker == "@cert-authority" or (not marker and name == names[0]) for name, marker in found)
 
+    def refuse_unseen(self, config: HostConfig) -> None:
+        """Raise LinkError if a line about a host has a marker that the ssh program would not see."""
+        with self._lock:
+            found = [entry for name in names_of(config) for entry in self._of(config).of(name) if entry.unseen]
+        for entry in found:
+            todo = "Write one blank after the marker, and only blanks between the words."
+            raise LinkError(f"the ssh program does not see that the line says {entry.marker}", entry.where, todo)
+
     def announce(self, config: HostConfig) -> None:
         """Say which key of a host the ssh program has added to the files, which had none when they were read."""
         with self._lock:
@@ -250,7 +270,7 @@ def _read_known(path: str) -> list[KnownHostLine]:
     try:
         return parse(read_bytes(path).decode("utf-8", "replace"), path)
     except OSError as error:
-        if error.errno in NO_TEXT:  # without what it may hold, a changed key would look like a new one
+        if error.errno not in NO_FILE:  # without what it may hold, a changed key would look like a new one
             raise LinkError(
                 f"{path} cannot be read: {error.strerror}", "", "It is one of the known_hosts files."
             ) from None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mslaunch.errors import LinkError
-from mslaunch.host.files import NO_TEXT
+from mslaunch.host.files import NO_FILE
 from mslaunch.transport.ssh.config.algorithms import OFFERED, offered
 from mslaunch.transport.ssh.config.config_keywords import BLOCK, Unjudged, arguments, keyword_of, refusal
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, ConfigLine, line_of, lines_of, lowered, read_config
@@ -191,7 +191,7 @@ class Resolver:
                     raise LinkError(f"cannot be read: {error.strerror}", f"-F {path}") from error
                 usual = path in (f"{self.home}/.ssh/config", self._system)
                 # ssh passes one by that it may not read; one that it would read may have rules that must hold
-                if not isinstance(error, FileNotFoundError) and (not usual or error.errno in NO_TEXT):
+                if not isinstance(error, FileNotFoundError) and not (usual and error.errno in NO_FILE):
                     raise LinkError(f"cannot be read: {error.strerror}", path) from error
                 self._texts[path, guarded] = []
         return self._texts[path, guarded]
@@ -275,10 +275,16 @@ def _printed(key: str, rests: Sequence[str]) -> list[str]:
     """The value of a keyword as `ssh -G` prints it, in the form of a file's."""
     keyword = keyword_of(key)
     if keyword and keyword.form == "files":
-        return [word for rest in rests for word in rest.split()]
+        return [path for rest in rests for path in _paths(rest)]
     if not keyword or keyword.form not in ("choice", "flag", "number", "time"):
         return [*rests]  # without quotes
     return [word for rest in rests for word in arguments(ConfigLine(key, rest, "ssh -G"), keyword)]
+
+
+def _paths(text: str) -> list[str]:
+    """The paths in a line of `ssh -G`, which prints a blank in a path like one between two paths."""
+    found = re.split(" (?=[/~%$])", text)
+    return [each for path in found for each in ([path] if path[:1] in "/~%$" else path.split())]
 
 
 _FLAGS_WITH_VALUES = {"-p": "port", "-l": "user", "-i": "identityfile", "-J": "proxyjump"}
