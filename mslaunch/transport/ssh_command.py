@@ -81,6 +81,8 @@ class SshCommand(NamedTuple):
         """The exit status of the program and its output; it connects nowhere."""
         import subprocess
 
+        from mslaunch.transport.ssh.config.ssh_program import end_session
+
         *words, _, host = self.argv(host)
         silent = subprocess.DEVNULL
         try:
@@ -90,17 +92,18 @@ class SshCommand(NamedTuple):
                 stdin=silent,
                 stdout=subprocess.PIPE,
                 stderr=silent,
+                start_new_session=True,  # with its commands of Match exec
             )
         except OSError:
             return 127, b""
         try:
-            arm(asked.kill)
+            arm(lambda: end_session(asked))
             text = asked.communicate(timeout=_LONGEST_ANSWER)[0]
             return asked.returncode, text
         except subprocess.TimeoutExpired:
             return _LATE, b""
         finally:
-            asked.kill()
+            end_session(asked)
             asked.communicate()
 
 

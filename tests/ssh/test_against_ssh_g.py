@@ -23,6 +23,7 @@ from mslaunch.transport.ssh.config.algorithms import KINDS, OFFERED, assembled
 from mslaunch.transport.ssh.config.config_keywords import KEYWORDS, keyword_of
 from mslaunch.transport.ssh.config.config_pass import ConfigPass, Local, host_name
 from mslaunch.transport.ssh.config.ssh_config import Resolver
+from mslaunch.transport.ssh.config.ssh_program import ConfigPrograms
 
 pytestmark = pytest.mark.sshd
 EXAMPLES = int(os.environ.get("MSLAUNCH_TEST_EXAMPLES", "200"))
@@ -175,7 +176,9 @@ def test_the_same_as_ssh_or_both_refuse(place: Path, usual: dict[str, list[str]]
     event("accepted" if expected else "refused")
     environ = {"HOME": ACCOUNT.pw_dir, "PATH": os.environ["PATH"], "SHELL": "/bin/sh"}
     resolver = Resolver(environ, ["-F", str(main)], str(place / "none"))
-    found = ConfigPass(NAME, Local(ACCOUNT.pw_name, ACCOUNT.pw_dir, environ), resolver.lines, str(place / "none"))
+    found = ConfigPass(
+        NAME, Local(ACCOUNT.pw_name, ACCOUNT.pw_dir, environ, ConfigPrograms()), resolver.lines, str(place / "none")
+    )
     try:
         found.read_all([(str(main), False)])
         host_name(found.values.get("hostname", [NAME])[0], NAME)

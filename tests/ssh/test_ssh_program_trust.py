@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 from pathlib import Path
 
@@ -241,3 +242,34 @@ def test_a_marker_that_ssh_does_not_see(lab: SshLab, opener: Opener, gap: str, c
     assert "revoked" in message
     assert ("the ssh program does not see" in message) == (gap == "\f" or (gap[0] == "\t" and bool(comment + gap[1:])))
     assert "Accepted" not in host.log()
+
+
+# --- commands of Match exec
+
+
+def test_what_a_command_of_the_configuration_prints_is_not_output_of_the_job(
+    lab: SshLab, opener: Opener, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host = lab.sshd(ONLY_SSH)
+    configure(lab, 'Match exec "echo POLLUTED; echo a word >&2"\n', node1=host)
+    by_program(opener, "node1")
+    out, err = capfd.readouterr()
+    assert (out, "POLLUTED" in err, "a word" in err) == ("", False, True)
+
+
+@pytest.mark.parametrize("text", ["", "CanonicalizeHostname yes\n"])
+def test_closing_a_link_ends_the_commands_of_the_configuration(lab: SshLab, opener: Opener, text: str) -> None:
+    """Also what they have started, by whoever they were run, mslaunch or `ssh -G`."""
+    fifo, script = lab.directory / "fifo", lab.directory / "script"
+    os.mkfifo(fifo)
+    script.write_text(f"#!/bin/sh\nexec >{fifo}\necho in\nsleep 600 &\nwait\n")
+    script.chmod(0o755)
+    lab.config(f'{text}Match exec "{script}"\n User x\n')
+    link = opener("node1")
+    with fifo.open() as alive:
+        assert alive.readline() == "in\n"
+        link.close()
+        assert link.wait(10)
+        assert select.select([alive], [], [], 10)[0]
+        assert alive.read() == "", "somebody still holds it"
+    assert link.failure() is None

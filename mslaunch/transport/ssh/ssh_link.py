@@ -187,6 +187,16 @@ class SshLink(Link):
                 raise ConnectCancelled
             self._cancel = cancel
 
+    def _arm_reading(self, shared: Shared, cancel: Callable[[], None]) -> None:
+        """The same while this thread reads the configuration, for which it may run programs."""
+        programs, me = shared.resolver().programs, threading.current_thread()
+
+        def end() -> None:
+            cancel()
+            programs.end(me)
+
+        self._arm(end)
+
     def _pause(self, seconds: float) -> None:
         self._woken.wait(seconds)
         if self._closing:
@@ -219,6 +229,7 @@ class SshLink(Link):
 
         deadline = self._deadline = Deadline(shared.policy.timeout)
         try:
+            self._arm_reading(shared, lambda: None)
             config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
             attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
             self._connection = connect(shared, config, attempt)
@@ -236,7 +247,8 @@ class SshLink(Link):
         from mslaunch.transport.rsh_program import ProcessLink
         from mslaunch.transport.ssh.hand_over import ssh_command
 
-        command = ssh_command(shared, self.node, cause, self._arm)
+        self._arm_reading(shared, lambda: None)
+        command = ssh_command(shared, self.node, cause, lambda cancel: self._arm_reading(shared, cancel))
         if not command:
             return False
         self._arm(lambda: None)

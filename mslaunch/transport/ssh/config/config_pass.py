@@ -24,7 +24,7 @@ from mslaunch.transport.ssh.config.config_keywords import (
     refuse_unknown,
 )
 from mslaunch.transport.ssh.config.config_lines import ConfigLine, lowered, next_token, pattern_matches
-from mslaunch.transport.ssh.config.ssh_program import succeeds
+from mslaunch.transport.ssh.config.ssh_program import ConfigPrograms, succeeds
 
 LISTS = ("identityfile", "certificatefile")  #: each line adds one
 _DEEPEST = 16  # includes
@@ -40,6 +40,7 @@ class Local(NamedTuple):
     user: str
     home: str
     environ: Mapping[str, str]
+    programs: ConfigPrograms
 
     def expand(self, text: str, values: Mapping[str, Sequence[str]], name: str, path: bool = False) -> str:
         """Replace the tokens of ssh_config(5); in a path also ~ and ${NAME}.  Raises LinkError."""
@@ -200,7 +201,8 @@ class ConfigPass:
         host = self._host()
         if criterion == "exec":
             values = {**self.values, "hostname": [host]}
-            return succeeds(self._local.expand(value, values, self._name), self._local.environ)
+            command = self._local.expand(value, values, self._name)
+            return succeeds(command, self._local.environ, self._local.programs)
         if criterion in ("user", "localuser"):
             return pattern_matches(value.split(","), user if criterion == "user" else self._local.user)
         subject = host if criterion == "host" else self._name

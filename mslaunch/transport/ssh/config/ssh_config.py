@@ -19,8 +19,8 @@ from mslaunch.host.files import NO_FILE
 from mslaunch.transport.ssh.config.algorithms import OFFERED, offered
 from mslaunch.transport.ssh.config.config_keywords import BLOCK, Unjudged, arguments, keyword_of, refusal
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, ConfigLine, line_of, lines_of, lowered, read_config
-from mslaunch.transport.ssh.config.config_pass import ConfigPass, Local, host_name
-from mslaunch.transport.ssh.config.ssh_program import account_file, ask_ssh
+from mslaunch.transport.ssh.config.config_pass import LISTS, ConfigPass, Local, host_name
+from mslaunch.transport.ssh.config.ssh_program import ConfigPrograms, account_file, ask_ssh
 
 SYSTEM = "/etc/ssh/ssh_config"
 UNSAFE = r"[\s'\"`$\\;&<>|(){}]"  #: characters that ssh refuses in host and user names
@@ -32,6 +32,8 @@ _LOGINS = {
     "hostbased": "hostbasedauthentication",
 }
 _METHODS = ",".join(("publickey", *_LOGINS))
+_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_PATHS = ("globalknownhostsfile", "revokedhostkeys", "certificatefile", "controlpath")  # may begin with ~
 _KEYS = ("ed25519", "ecdsa", "rsa", "ed25519_sk", "ecdsa_sk")  # ~/.ssh/id_…
 #: keywords that decide under which names, in which files and how a host key is looked for
 _OF_HOST_KEYS = (
@@ -96,7 +98,8 @@ class Resolver:
         self._environ = environ
         self._account = _account()
         self.home = environ.get("HOME") or self._account[1]
-        self._local = Local(self._account[0], self.home, environ)
+        self.programs = ConfigPrograms()
+        self._local = Local(self._account[0], self.home, environ, self.programs)
         self._options, self._only_file = parse_agent_args(agent_args)
         self._system = SYSTEM if system is None else system
         self._texts: dict[tuple[str, bool], list[ConfigLine]] = {}
@@ -146,12 +149,24 @@ class Resolver:
         return [*words, *account_file(self.home, self._account[1], self._system)]
 
     def _of_home(self, values: Mapping[str, Sequence[str]]) -> list[str]:
-        """What stands below HOME by default; ssh itself looks below the home of the account."""
+        """What stands below HOME, by default or as ~ and %d; ssh itself looks below the home of the account."""
         place = f"{self.home}/.ssh"
-        known = "" if "userknownhostsfile" in values else f"-oUserKnownHostsFile={_quoted(f'{place}/known_hosts')}"
-        keys = [] if "identityfile" in values else [f"{place}/id_{kind}" for kind in _KEYS]
-        found = [f"-oIdentityFile={_quoted(key)}" for key in keys if os.path.exists(key)]
-        return [known, *found] if known else found
+        found = {"userknownhostsfile": values.get("userknownhostsfile", _KNOWN_HOSTS)}
+        found["identityfile"] = values.get("identityfile", [])
+        if not found["identityfile"]:
+            found["identityfile"] = [key for key in (f"{place}/id_{kind}" for kind in _KEYS) if os.path.exists(key)]
+        found.update((key, values[key]) for key in _PATHS if key in values)
+        lists = {key: [self._below_home(path) for path in paths] for key, paths in found.items()}
+        each = [(key, path) for key in LISTS for path in lists.pop(key, [])]  # which each option lengthens
+        each += [(key, " ".join(paths)) for key, paths in lists.items()]
+        return [f"-o{key}={rest}" for key, rest in each]
+
+    def _below_home(self, path: str) -> str:
+        """One argument of a directive that is `path`, in which the tokens but for %d are left to ssh."""
+        if path.lower() == "none":
+            return path
+        path = re.sub("%(.)", lambda found: self.home if found[1] == "d" else found[0], path)
+        return _quoted(self.home + path[1:] if path.startswith("~/") else path)
 
     @staticmethod
     def _first(user: str | None, port: int | None) -> list[ConfigLine]:
@@ -170,7 +185,7 @@ class Resolver:
         except Unjudged as reason:
             args = [*(f"-o{line.key}={line.rest}" for line in first), *self._agent_args]
             args += [] if self._only_file else account_file(self.home, self._account[1], self._system)
-            raw = ask_ssh(name, args, self._environ, str(reason))
+            raw = ask_ssh(name, args, self._environ, str(reason), self.programs)
         return {key: _printed(key, rests) for key, rests in raw.items()}, {}
 
     def _files(self) -> list[tuple[str, bool]]:
@@ -228,7 +243,7 @@ class Resolver:
             proxy_command="" if command.lower() == "none" else self.expand(command, values, name),
             host_key_alias=one("hostkeyalias"),
             strict=one("stricthostkeychecking", "ask"),
-            user_known_hosts=paths("userknownhostsfile", ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")),
+            user_known_hosts=paths("userknownhostsfile", _KNOWN_HOSTS),
             global_known_hosts=paths("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")),
             hash_known_hosts=one("hashknownhosts") == "yes",
             family=one("addressfamily", "any"),

@@ -2,20 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mslaunch.errors import LinkError
 from mslaunch.host.helper_programs import find_helper
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lines_of
+from mslaunch.transport.ssh.deadline import ConnectCancelled
 
-
-def succeeds(command: str, environ: Mapping[str, str]) -> bool:
-    """Whether a command of Match exec ends with 0, in the user's shell as ssh runs it."""
+if TYPE_CHECKING:
     import subprocess
 
-    shell = environ.get("SHELL") or "/bin/sh"
-    return subprocess.run([shell, "-c", command], stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+class ConfigPrograms:
+    """Runs programs for the threads that read the configuration, each in a session of its own, and can end them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[threading.Thread, subprocess.Popen[bytes]] = {}
+        self._ended: set[threading.Thread] = set()
+
+    def run(self, words: Sequence[str], environ: Mapping[str, str], capture: bool) -> tuple[int, bytes, bytes]:
+        """The exit status, and what was captured of stdout and stderr; stderr is that of the launcher otherwise.
+
+        Raises OSError if it cannot be started, and ConnectCancelled after `end` for this thread.
+        """
+        import subprocess
+
+        me, pipe = threading.current_thread(), subprocess.PIPE if capture else None
+        with self._lock:
+            if me in self._ended:
+                raise ConnectCancelled
+            started = self._running[me] = subprocess.Popen(
+                words,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=pipe or subprocess.DEVNULL,
+                stderr=pipe,
+                start_new_session=True,
+            )
+        try:
+            out, err = started.communicate()
+        finally:
+            with self._lock:
+                del self._running[me]
+                cancelled = me in self._ended
+        if cancelled:
+            raise ConnectCancelled
+        return started.returncode, out or b"", err or b""
+
+    def end(self, thread: threading.Thread) -> None:
+        """End the program that a thread is waiting for, with all that it has started, and let it start no other."""
+        with self._lock:
+            self._ended.add(thread)
+            if thread in self._running:
+                end_session(self._running[thread])
+
+
+def end_session(started: subprocess.Popen[bytes]) -> None:
+    """Kill a program that leads a session, and what it has started there; nothing if it was waited for."""
+    if started.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+def succeeds(command: str, environ: Mapping[str, str], programs: ConfigPrograms) -> bool:
+    """Whether a command of Match exec ends with 0, in the user's shell and without output, as ssh runs it."""
+    return programs.run([environ.get("SHELL") or "/bin/sh", "-c", command], environ, False)[0] == 0
 
 
 def find_ssh(environ: Mapping[str, str]) -> str:
@@ -23,26 +80,27 @@ def find_ssh(environ: Mapping[str, str]) -> str:
     return find_helper("ssh", environ)
 
 
-def ask_ssh(name: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:
+def ask_ssh(
+    name: str, args: Sequence[str], environ: Mapping[str, str], reason: str, programs: ConfigPrograms
+) -> dict[str, list[str]]:
     """What `ssh -G` prints for a host and differs from what it prints without any configuration.  Raises LinkError."""
     program = find_ssh(environ)
     if not program:
         raise LinkError(f"{reason}, and there is no ssh program to ask", name, f"Rewrite it. {WAY_OUT}")
-    found, usual = (_printed(program, [*each, "--", name], environ, reason) for each in (args, ["-F", "none"]))
+    answers = []
+    for each in (args, ["-F", "none"]):
+        status, out, err = programs.run([program, "-G", *each, "--", name], environ, True)
+        if status:
+            said = err.decode(errors="replace").strip()
+            raise LinkError(f"{reason}, and ssh -G says: {said}", name, WAY_OUT)
+        answers.append(_printed(out))
+    found, usual = answers
     return {key: values for key, values in found.items() if values != usual.get(key)}
 
 
-def _printed(program: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:
-    import subprocess
-
-    done = subprocess.run(
-        [program, "-G", *args], env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise LinkError(f"{reason}, and ssh -G says: {said}", args[-1], WAY_OUT)
+def _printed(out: bytes) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
-    text = done.stdout.decode("utf-8", "surrogateescape")
+    text = out.decode("utf-8", "surrogateescape")
     for line in lines_of("\n".join(each for each in text.split("\n") if " " in each), "ssh -G"):
         values.setdefault(line.key, []).append(line.rest)
     return values
