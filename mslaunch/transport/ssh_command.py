@@ -51,10 +51,8 @@ class SshCommand(NamedTuple):
 
         A shell reads that line after ssh has replaced its tokens.
         """
-        import shlex
-
         *words, dashes, host = (word.replace("%", "%%") for word in self.argv(host))
-        return " ".join([*map(shlex.quote, words), "-W", "'[%h]:%p'", dashes, shlex.quote(host)])
+        return " ".join([*map(_quoted, words), "-W", "'[%h]:%p'", dashes, _quoted(host)])
 
     def environment(self) -> dict[str, str]:
         """The environment of the program, and of one that it starts for a host on the way: neither opens a window."""
@@ -105,6 +103,13 @@ class SshCommand(NamedTuple):
         finally:
             end_session(asked)
             asked.communicate()
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell, in a line whose quotes ssh counts as well: to ssh, a backslash within quotes escapes one."""
+    special = {"\\": "\\\\", "'": '"\'"'}
+    parts = "".join(f"\0{char}\0" if char in special else char for char in word).split("\0")
+    return "".join(special.get(part, f"'{part}'") for part in parts if part) or "''"
 
 
 def tell(

@@ -21,6 +21,7 @@ from sshlinks import Opener, failure, read, write
 
 from mslaunch.errors import LinkError
 from mslaunch.transport.base import OwnSshError
+from mslaunch.transport.ssh.config.config_lines import words
 from mslaunch.transport.ssh.config.ssh_program import find_ssh
 from mslaunch.transport.ssh.ssh_link import SshLink
 from mslaunch.transport.ssh.user_keys import pack, read_key
@@ -610,3 +611,12 @@ def test_a_host_stands_behind_the_options(name: str) -> None:
     assert words[-3:] == ["--", name, "line"]
     assert all(word.startswith("-o") for word in words[1:-3])
     assert "-oConnectTimeout=1" in words
+
+
+@given(st.text(st.sampled_from("a'\"\\ $`%#&\t"), max_size=12))
+def test_a_word_of_a_way_survives_ssh_and_the_shell(word: str) -> None:
+    line = SshCommand("/usr/bin/printf", [word], {}, 1.0).carrying("h")
+    assert line.replace("%%", "%").startswith("'/usr/bin/printf' ")
+    words(line)  # raises ValueError if ssh would find a quote that is open
+    shown = subprocess.run(["sh", "-c", f"printf '%s\\0' {line.replace('%%', '%')}"], check=True, capture_output=True)
+    assert shown.stdout.split(b"\0")[-6:-1] == [word.encode(), b"-W", b"[%h]:%p", b"--", b"h"]
