@@ -189,7 +189,7 @@ def test_the_key_of_a_jump_host_has_changed(lab: SshLab, opener: Opener) -> None
 def test_a_host_behind_others(lab: SshLab, opener: Opener, options: tuple[str, ...], count: int) -> None:
     """What the way is made of survives the shells that read it."""
     on_the_way(lab, True, *options, count=count)
-    odd = lab.directory / "it's `100%` $HOME \\\\ &"
+    odd = lab.directory / "it's `100%%` $HOME \\\\ &"
     by_program(opener, "node1", agent_args=(f'-oGlobalKnownHostsFile="{odd}"',))
 
 
@@ -273,3 +273,29 @@ def test_closing_a_link_ends_the_commands_of_the_configuration(lab: SshLab, open
         assert select.select([alive], [], [], 10)[0]
         assert alive.read() == "", "somebody still holds it"
     assert link.failure() is None
+
+
+# --- a HOME that is not the account's home
+
+
+@pytest.mark.parametrize("name", ["~/.ssh/my key", "%d/.ssh/my key", "${HOME}/.ssh/my key"])
+def test_files_below_home(lab: SshLab, opener: Opener, name: str) -> None:
+    host = lab.sshd(ONLY_SSH)
+    for half in ("", ".pub"):
+        Path(f"{lab.key}{half}").rename(f"{lab.ssh}/my key{half}")
+    (lab.ssh / "known_hosts").rename(lab.ssh / "my hosts")
+    files = f'IdentityFile "{name}"\nUserKnownHostsFile /nothing "{name.replace("key", "hosts")}"\n'
+    lab.config(f"Host node1\n HostName {host.address}\n Port {host.port}\n {files}")
+    assert "ciphers" in by_program(opener, "node1")
+
+
+@pytest.mark.parametrize("where", ["known_hosts2", "UserKnownHostsFile ~/list", "RevokedHostKeys ~/list"])
+def test_a_key_that_is_revoked_below_home(lab: SshLab, opener: Opener, where: str) -> None:
+    host = lab.sshd(ONLY_SSH)
+    word, _, _ = where.rpartition(" ")
+    path = lab.home / "list" if word else lab.ssh / "known_hosts2"
+    path.write_text(f"{'' if word.startswith('R') else '@revoked * '}{public(host.host_keys[0])}\n")
+    more = f"{where}{' ~/.ssh/known_hosts' if word.startswith('U') else ''}\n" if word else ""
+    lab.config(f"{more}Host node1\n HostName {host.address}\n Port {host.port}\n")
+    assert "revoked" in failure(opener("node1"))
+    assert "Accepted" not in host.log()

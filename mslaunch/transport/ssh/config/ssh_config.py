@@ -33,7 +33,7 @@ _LOGINS = {
 }
 _METHODS = ",".join(("publickey", *_LOGINS))
 _KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
-_PATHS = ("globalknownhostsfile", "revokedhostkeys", "certificatefile", "controlpath")  # may begin with ~
+_PATHS = ("globalknownhostsfile", "revokedhostkeys", "certificatefile", "controlpath", "identityagent")  # may have a ~
 _KEYS = ("ed25519", "ecdsa", "rsa", "ed25519_sk", "ecdsa_sk")  # ~/.ssh/id_…
 #: keywords that decide under which names, in which files and how a host key is looked for
 _OF_HOST_KEYS = (
