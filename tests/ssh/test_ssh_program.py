@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -207,7 +208,8 @@ def test_a_host_with_a_cipher_that_only_ssh_has(lab: SshLab, opener: Opener) -> 
 class _Liar:
     """Who is in between: it answers the first call with names of its own, and carries the others to an sshd."""
 
-    def __init__(self, host: Sshd, ciphers: bytes) -> None:
+    def __init__(self, host: Sshd, ciphers: bytes, pause: float = 0.0) -> None:
+        self._pause = pause
         self._host = (host.address, host.port)
         self.waiting = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.waiting.getsockname()[1])
@@ -231,6 +233,7 @@ class _Liar:
         with contextlib.suppress(OSError):
             first, _ = self.waiting.accept()
             with first:
+                time.sleep(self._pause)
                 first.sendall(self._said)
                 while first.recv(4096):
                     pass
@@ -269,6 +272,18 @@ def test_names_of_ciphers_that_anybody_may_have_sent(lab: SshLab, opener: Opener
         said = by_program(opener, "node1")
     assert "it offers only chacha20-poly1305@openssh.com" in said
     assert said.isprintable() and "expired" not in said and len(said) < 1000
+
+
+def test_the_ssh_program_has_the_time_that_is_left(lab: SshLab, opener: Opener) -> None:
+    """Or a host could keep the launch for twice as long."""
+    host = lab.sshd()
+    liar = _Liar(host, b"chacha20-poly1305@openssh.com", 1.0)
+    lab.known_hosts(f"[127.0.0.1]:{liar.port} {host.known_line.split(' ', 1)[1]}")
+    lab.config(f"Host node1\n HostName 127.0.0.1\n Port {liar.port}\n")
+    with liar.waiting:
+        link = opens(opener, "node1", timeout=30.0)
+    assert link.carrier and link._deadline and link._deadline.seconds <= 29.0
+    assert "-oConnectTimeout=29" in link.carrier._argv
 
 
 def test_a_jump_host_with_a_key_that_a_command_prints(lab: SshLab, opener: Opener) -> None:

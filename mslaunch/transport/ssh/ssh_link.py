@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.reach_host import Connection, Shared
 
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
+LEAST = 3.0  #: seconds that the ssh program has to connect, however long our own SSH has tried
 STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
 
 
@@ -247,15 +248,17 @@ class SshLink(Link):
         from mslaunch.transport.rsh_program import ProcessLink
         from mslaunch.transport.ssh.hand_over import ssh_command
 
+        deadline = self._deadline = self._deadline or Deadline(shared.policy.timeout)
         self._arm_reading(shared, lambda: None)
         command = ssh_command(shared, self.node, cause, lambda cancel: self._arm_reading(shared, cancel))
         if not command:
             return False
         self._arm(lambda: None)
         shared.handed_over.causes.setdefault(self.node.name, cause)
-        self._deadline = Deadline(shared.policy.timeout)
+        seconds = max(deadline.left(), min(LEAST, shared.policy.timeout))
+        self._deadline = Deadline(seconds)
         self.announce, self._jumps = command.announce, command.jumps
-        words = command.argv(self.node.called, self._command.line)
+        words = command._replace(seconds=seconds).argv(self.node.called, self._command.line)
         carrier = ProcessLink(self.node, words, None, command.environment(), self._far.detach())
         carrier.begin()
         with self._lock:
