@@ -318,6 +318,8 @@ def _check_types(argv: Any, given: Any) -> None:
         if not (isinstance(name, str) and isinstance(value, str)):
             what = f"{name!r}: {value!r} in env is not a string"
             raise UsageError(what, "launch", f"write {str(name)!r}: {str(value)!r}")
+        if not name or "=" in name or "\0" in name + value:
+            raise UsageError(f"{name!r} in env cannot be a variable", "launch", "a name without =, and no null byte")
 
 
 def _app(app: AppContext, given: LaunchArguments) -> AppContext:

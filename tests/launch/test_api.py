@@ -121,7 +121,7 @@ def test_no_child_process_is_left():
     [{"argv": []}, {"np": 0}, {"np": -1}, {"options": ["--no-such-option"]}, {"hosts": "a b"}, {"hostfile": "/no/such"},
      {"env": {"": "x"}}, {"env": {"A": "\0"}}, {"output": "/dev/null/x"}, {"hosts": "a:x"},
      {"options": ["--stdin", "7"]}, {"argv": "echo hi"}, {"argv": ["echo", 3]}, {"np": "two"}, {"np": 1.5},
-     {"timeout": "1"}, {"env": {"A": 1}}, {"env": {1: "A"}}],
+     {"timeout": "1"}, {"env": {"A": 1}}, {"env": {1: "A"}}, {"env": {"A=B": "c"}}],
 )  # fmt: skip
 def test_bad_arguments(wrong):
     words = {"argv": ["true"], "np": 1, **wrong}
