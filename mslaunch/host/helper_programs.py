@@ -1,4 +1,4 @@
-"""Programs that mslaunch runs for its own purposes: which directories of PATH count for them.
+"""Programs that mslaunch runs for its own purposes: which directories of PATH count for them, and how they end.
 
 A directory that is not absolute, or an empty entry, means the working directory, where others may have put a program.
 """
@@ -12,6 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.system_files import who_else
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping
 
 
@@ -49,3 +50,14 @@ def _require_private(name: str, file: str) -> None:
             what = f"{file}, which PATH leads to, is not run, since {who} can write to {at}"
             todo = f"PATH has an entry that is no absolute path; name the whole path of {name}"
             raise LaunchError(what, "", todo, EXIT_NOT_FOUND)
+
+
+def end_session(started: subprocess.Popen[bytes]) -> None:
+    """Kill a program that leads a session, and what it has started there; nothing if it was waited for."""
+    if started.returncode is None:
+        import signal
+
+        try:
+            os.killpg(started.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return

@@ -79,7 +79,7 @@ class SshCommand(NamedTuple):
         """The exit status of the program and its output; it connects nowhere."""
         import subprocess
 
-        from mslaunch.transport.ssh.config.ssh_program import end_session
+        from mslaunch.host.helper_programs import end_session
 
         *words, _, host = self.argv(host)
         silent = subprocess.DEVNULL

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -233,7 +233,7 @@ class _Liar:
         with contextlib.suppress(OSError):
             first, _ = self.waiting.accept()
             with first:
-                time.sleep(self._pause)
+                select.select([], [], [], self._pause)
                 first.sendall(self._said)
                 while first.recv(4096):
                     pass

@@ -25,7 +25,7 @@ from mslaunch.transport.base import HandedOver, Link, OpenContext, OwnSshError
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.bootstrap.command_lines import boot_line
 from mslaunch.transport.ssh.channel_input import ChannelInput
-from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.deadline import Arm, CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
 from mslaunch.transport.ssh.tcp_and_proxy import AHEAD
 
 if TYPE_CHECKING:
@@ -82,6 +82,20 @@ def _tell(links: Sequence[SshLink], known: HandedOver, notice: Callable[[str], N
         from mslaunch.transport.ssh_command import tell
 
         tell(carriers, known, notice)
+
+
+def _arming_programs(shared: Shared, arm: Arm) -> Arm:
+    """The same `arm` while this thread reads the configuration, for which it may run programs: it ends them, too."""
+    programs, me = shared.resolver().programs, threading.current_thread()
+
+    def both(cancel: Callable[[], None]) -> None:
+        def end() -> None:
+            cancel()
+            programs.end(me)
+
+        arm(end)
+
+    return both
 
 
 class SshLink(Link):
@@ -188,16 +202,6 @@ class SshLink(Link):
                 raise ConnectCancelled
             self._cancel = cancel
 
-    def _arm_reading(self, shared: Shared, cancel: Callable[[], None]) -> None:
-        """The same while this thread reads the configuration, for which it may run programs."""
-        programs, me = shared.resolver().programs, threading.current_thread()
-
-        def end() -> None:
-            cancel()
-            programs.end(me)
-
-        self._arm(end)
-
     def _pause(self, seconds: float) -> None:
         self._woken.wait(seconds)
         if self._closing:
@@ -230,7 +234,7 @@ class SshLink(Link):
 
         deadline = self._deadline = Deadline(shared.policy.timeout)
         try:
-            self._arm_reading(shared, lambda: None)
+            _arming_programs(shared, self._arm)(lambda: None)
             config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
             attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
             self._connection = connect(shared, config, attempt)
@@ -249,8 +253,9 @@ class SshLink(Link):
         from mslaunch.transport.ssh.hand_over import ssh_command
 
         deadline = self._deadline = self._deadline or Deadline(shared.policy.timeout)
-        self._arm_reading(shared, lambda: None)
-        command = ssh_command(shared, self.node, cause, lambda cancel: self._arm_reading(shared, cancel))
+        arm = _arming_programs(shared, self._arm)
+        arm(lambda: None)
+        command = ssh_command(shared, self.node, cause, arm)
         if not command:
             return False
         self._arm(lambda: None)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mslaunch.errors import LinkError
-from mslaunch.host.helper_programs import find_helper
+from mslaunch.host.helper_programs import end_session, find_helper
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lines_of
 from mslaunch.transport.ssh.deadline import ConnectCancelled
 
@@ -61,13 +59,6 @@ class ConfigPrograms:
             self._ended.add(thread)
             if thread in self._running:
                 end_session(self._running[thread])
-
-
-def end_session(started: subprocess.Popen[bytes]) -> None:
-    """Kill a program that leads a session, and what it has started there; nothing if it was waited for."""
-    if started.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
 
 
 def succeeds(command: str, environ: Mapping[str, str], programs: ConfigPrograms) -> bool:
