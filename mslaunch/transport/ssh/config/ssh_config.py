@@ -155,7 +155,9 @@ class Resolver:
         found["identityfile"] = values.get("identityfile", [])
         if not found["identityfile"]:
             found["identityfile"] = [key for key in (f"{place}/id_{kind}" for kind in _KEYS) if os.path.exists(key)]
-        found.update((key, values[key]) for key in _PATHS if key in values)
+        for key in _PATHS:
+            if any(path.startswith("~") or "%d" in path for path in values.get(key, ())):
+                found[key] = values[key]
         lists = {key: [self._below_home(path) for path in paths] for key, paths in found.items()}
         each = [(key, path) for key in LISTS for path in lists.pop(key, [])]  # which each option lengthens
         each += [(key, " ".join(paths)) for key, paths in lists.items()]
