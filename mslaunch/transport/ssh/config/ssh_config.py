@@ -142,10 +142,10 @@ class Resolver:
         options.update((key, usual) for key, usual in _PLAIN_SESSION.items() if key in values)
         words = [f"-o{key}={value}" for key, value in options.items()]
         words += [f"-o{line.key}={line.rest}" for line in (*first, *self._options)]
-        if self._only_file:
-            return [*words, "-F", self._only_file]
         if self.home != self._account[1]:
             words += self._of_home(values)
+        if self._only_file:
+            return [*words, "-F", self._only_file]
         return [*words, *account_file(self.home, self._account[1], self._system)]
 
     def _of_home(self, values: Mapping[str, Sequence[str]]) -> list[str]:
