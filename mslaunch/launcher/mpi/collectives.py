@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LARGEST = frames.MAX_PAYLOAD - (1 << 20)
 #: open collectives of a node, and their bytes: one part of the largest size, and half of that for others
 _OPEN, _OPEN_SIZE = 1024, frames.PART_OF_COLLECTIVE * 3 // 2
-_ENTRY, _MEMBER = 500, 100  # bytes that a part, and the name of a member, take besides
+_ENTRY, _MEMBER = 500, 150  # bytes that a part, and the name of a member, take besides
 _DIGITS = 10  # of the rank of a member
 #: questions of a node that wait for another one.  Each of its ranks, or of their threads, waits for one at a time
 _ROUTED, _ROUTED_SIZE = 1 << 14, 1 << 22
@@ -49,6 +49,28 @@ class _Routed(NamedTuple):
     number: int  # of the question, there
     owner: int  # the node that must answer
     size: int  # bytes that count for the quota of the node
+
+
+class _RankWorld(NamedTuple):
+    """The ranks of a world."""
+
+    nodes: Sequence[int]  # of each
+    all_nodes: frozenset[int]  # each once
+    ended: set[int]  # ranks
+    ended_on: dict[int, int]  # node -> the first of its ranks that has ended
+
+
+class _OpenQueue(NamedTuple):
+    """The open collectives of the same members and kind."""
+
+    nodes: set[int]  # of the members
+    members: frozenset[str]
+    parts: list[dict[int, bytes]]  # node -> its part, for each in turn; a node that is in one is in those before it
+
+    def lacks(self, world: str, rank: int, node: int) -> bool:
+        """Whether it waits for a part of `node`, which has this member; the time does not grow with the members."""
+        waits = node in self.nodes and node not in self.parts[-1]
+        return waits and (world in self.members or f"{world}.{rank}" in self.members)
 
 
 class Collectives:
@@ -72,11 +94,9 @@ class Collectives:
         self._spawn = spawn
         self._stranded = stranded
         self._too_large = too_large
-        self._worlds: dict[str, Sequence[int]] = {}
-        self._ended: dict[str, set[int]] = {}
+        self._worlds: dict[str, _RankWorld] = {}
         self._lost: set[int] = set()  # nodes
-        self._open: dict[tuple[str, tuple[str, ...]], list[dict[int, bytes]]] = {}
-        self._wanted: dict[tuple[str, tuple[str, ...]], set[int]] = {}  # the nodes of each of these
+        self._open: dict[tuple[str, tuple[str, ...]], _OpenQueue] = {}
         self._open_quota = NodeQuota(_OPEN, _OPEN_SIZE)
         self._held = 0  # bytes of all open collectives
         self._names = NameService(self._answer, full, when_room)
@@ -86,8 +106,7 @@ class Collectives:
 
     def add_world(self, name: str, nodes: Sequence[int]) -> None:
         """A world, and the node of each of its ranks."""
-        self._worlds[name] = nodes
-        self._ended[name] = set()
+        self._worlds[name] = _RankWorld(nodes, frozenset(nodes), set(), {})
 
     # --- collectives
 
@@ -95,36 +114,42 @@ class Collectives:
         """GATHER of a node."""
         part = unpack_with_blobs(Gathering, payload)
         key = part.op, part.members
-        wanted = self._wanted.get(key) or self._nodes(part.members)
-        if node not in wanted:
+        queue = self._open.get(key) or self._queue(part)
+        if node not in queue.nodes:
             raise WireError(f"it takes part in a collective ({part.op}) of which it has no member")
         blob = b"".join(part.blobs)
         if not self._open_quota.take(node, _weight(part.members, blob)):
             what = f"its collectives that are not complete are more than {_OPEN}, or {_OPEN_SIZE >> 20} MiB"
             raise WireError(what, todo="it may be another program than an agent of ours")
         self._held += len(blob)
-        queue = self._open.setdefault(key, [])
-        self._wanted[key] = wanted
-        parts = next((parts for parts in queue if node not in parts), None)
+        self._open[key] = queue
+        parts = next((parts for parts in queue.parts if node not in parts), None)
         if parts is None:
             parts = {}
-            queue.append(parts)
+            queue.parts.append(parts)
         parts[node] = blob
         if self._held > _LARGEST:
             self._close(part, parts)
             self._too_large(_LARGEST)
-        elif len(parts) == len(wanted):
+        elif len(parts) == len(queue.nodes):
             self._close(part, parts)
             self._release(part, parts)
         else:
             self._look_for_stranded(part.members, parts)
 
+    def _queue(self, part: Gathering) -> _OpenQueue:
+        """An empty one for these members."""
+        members = frozenset(part.members)
+        if len(members) < len(part.members):
+            raise WireError(f"it takes part in a collective ({part.op}) with a member twice")
+        return _OpenQueue(self._nodes(part.members), members, [])
+
     def _close(self, part: Gathering, parts: dict[int, bytes]) -> None:
         """A collective is not open any more."""
-        queue = self._open[part.op, part.members]
+        queue = self._open[part.op, part.members].parts
         queue.remove(parts)
         if not queue:
-            del self._open[part.op, part.members], self._wanted[part.op, part.members]
+            del self._open[part.op, part.members]
         for node, blob in parts.items():
             self._held -= len(blob)
             self._open_quota.give(node, _weight(part.members, blob))
@@ -144,36 +169,37 @@ class Collectives:
             name, dot, rank = member.partition(".")
             world = self._worlds.get(name)
             digits = rank.isascii() and rank.isdigit() and len(rank) <= _DIGITS  # int() of many takes minutes
-            if world is None or (dot and not (digits and int(rank) < len(world))):
+            one_way = digits and (rank[0] != "0" or rank == "0")  # or a member may have many names
+            if world is None or (dot and not (one_way and int(rank) < len(world.nodes))):
                 raise WireError(f"it named {member[:60]!r}, which is no rank of this job")
-            nodes.update((world[int(rank)],) if dot else world)
+            nodes.update((world.nodes[int(rank)],) if dot else world.all_nodes)
         return nodes
 
     def ended(self, world: str, rank: int) -> None:
         """The process of a rank is over."""
-        self._ended[world].add(rank)
+        known = self._worlds[world]
+        node = known.nodes[rank]
+        known.ended.add(rank)
+        known.ended_on.setdefault(node, rank)
         self._names.ended(f"{world}.{rank}")
-        for (_, members), queue in self._open.items():
-            for parts in queue:
-                if self._look_for_stranded(members, parts):
-                    return
+        if any(queue.lacks(world, rank, node) for queue in self._open.values()):
+            self._stranded(world, rank)
 
-    def _look_for_stranded(self, members: Iterable[str], parts: Mapping[int, bytes]) -> bool:
-        """Whether the others wait in a collective for a rank that has ended."""
-        for world, rank in self._gone(members):
-            if self._worlds[world][rank] not in parts:
-                self._stranded(world, rank)
-                return True
-        return False
+    def _look_for_stranded(self, members: Iterable[str], parts: Mapping[int, bytes]) -> None:
+        """Tell if the others wait in a collective for a rank that has ended."""
+        gone = next(((world, rank) for world, rank, node in self._gone(members) if node not in parts), None)
+        if gone:
+            self._stranded(*gone)
 
-    def _gone(self, members: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Those of `members` that have ended."""
+    def _gone(self, members: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+        """Those of `members` that have ended, and their nodes; of a whole world, one for each node."""
         for member in members:
-            world, dot, rank = member.partition(".")
+            name, dot, rank = member.partition(".")
+            world = self._worlds[name]
             if not dot:
-                yield from ((world, one) for one in sorted(self._ended[world]))
-            elif int(rank) in self._ended[world]:
-                yield world, int(rank)
+                yield from ((name, one, node) for node, one in world.ended_on.items())
+            elif int(rank) in world.ended:
+                yield name, int(rank), world.nodes[int(rank)]
 
     # --- questions
 
