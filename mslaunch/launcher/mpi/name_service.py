@@ -12,7 +12,8 @@ from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.protocol.mpi import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from mslaunch.protocol.mpi import Question
 
@@ -27,10 +28,47 @@ class _Lookup(NamedTuple):
 
     node: int
     question: Question
+    member: str  # that asks
+    names: frozenset[tuple[str, str]]  # family, name
 
     @property
     def size(self) -> int:
         return sum(_ENTRY + len(name) for name in self.question.fields["names"])
+
+
+class _LookupIndex:
+    """The lookups that wait, by the names that they wait for and by who waits: nobody need look at all of them."""
+
+    def __init__(self) -> None:
+        self._lookups: dict[int, _Lookup] = {}  # by the order in which they came
+        self._by_name: dict[tuple[str, str], dict[int, None]] = {}
+        self._by_member: dict[str, dict[int, None]] = {}
+        self._number = 0
+
+    def add(self, lookup: _Lookup) -> None:
+        self._number += 1
+        self._lookups[self._number] = lookup
+        for name in lookup.names:
+            self._by_name.setdefault(name, {})[self._number] = None
+        self._by_member.setdefault(lookup.member, {})[self._number] = None
+
+    def remove(self, number: int) -> _Lookup:
+        lookup = self._lookups.pop(number)
+        for name in lookup.names:
+            _discard(self._by_name, name, number)
+        _discard(self._by_member, lookup.member, number)
+        return lookup
+
+    def of(self, member: str) -> list[int]:
+        return list(self._by_member.get(member, ()))
+
+    def all_for(self, names: Iterable[tuple[str, str]]) -> list[tuple[int, _Lookup]]:
+        """Those that wait for any of `names`, in order."""
+        numbers = {number for name in names for number in self._by_name.get(name, ())}
+        return [(number, self._lookups[number]) for number in sorted(numbers)]
+
+    def on(self, node: int) -> list[tuple[int, _Lookup]]:
+        return [(number, lookup) for number, lookup in self._lookups.items() if lookup.node == node]
 
 
 class _Name(NamedTuple):
@@ -56,7 +94,7 @@ class NameService:
         self._late: set[int] = set()  # nodes whose lookups wait for room
         self._names: dict[tuple[str, str], _Name] = {}
         self._size = 0
-        self._waiting: list[_Lookup] = []
+        self._waiting = _LookupIndex()
         self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
 
     def publish(self, node: int, question: Question) -> None:
@@ -77,24 +115,28 @@ class NameService:
             self._names.update(new)
             self._size += size
             self._answer(node, Answer(question.number))
-            self._answer_waiting()
+            self._answer_waiting(self._waiting.all_for(new))
 
-    def _answer_waiting(self) -> None:
-        """Answer those that can be; one name may be the answer to a thousand lookups."""
-        waiting, self._waiting = self._waiting, []
-        for waits in waiting:
+    def _answer_waiting(self, waiting: Iterable[tuple[int, _Lookup]]) -> None:
+        """Answer those of `waiting` that can be; one name may be the answer to a thousand lookups."""
+        for number, waits in waiting:
+            if not all(map(self._names.__contains__, waits.names)):
+                continue
             if self._full(waits.node):
-                self._waiting.append(waits)
                 if waits.node not in self._late:
                     self._late.add(waits.node)
                     self._when_room(waits.node, lambda node=waits.node: self._has_room(node))  # type: ignore[misc]
             else:
-                self._quota.give(waits.node, waits.size)
-                self.lookup(*waits)
+                self._remove(number)
+                self.lookup(waits.node, waits.question)
+
+    def _remove(self, number: int) -> None:
+        waits = self._waiting.remove(number)
+        self._quota.give(waits.node, waits.size)
 
     def _has_room(self, node: int) -> None:
         self._late.discard(node)
-        self._answer_waiting()
+        self._answer_waiting(self._waiting.on(node))
 
     def lookup(self, node: int, question: Question) -> None:
         """Answer with those of the names that are published; a question that waits, when all are."""
@@ -102,9 +144,10 @@ class NameService:
         wanted = list(question.fields["names"])
         found = {name: self._names[family, name] for name in wanted if (family, name) in self._names}
         if len(found) < len(set(wanted)) and list(question.fields.get("wait", ())):
-            waits = _Lookup(node, question._replace(blobs=()))
+            (member,), names = question.fields["from"], frozenset((family, name) for name in wanted)
+            waits = _Lookup(node, question._replace(blobs=()), member, names)
             if self._quota.take(node, waits.size):
-                self._waiting.append(waits)
+                self._waiting.add(waits)
             else:
                 self._answer(node, Answer(question.number, f"full:more than {_WAITING} lookups wait"))
             return
@@ -132,10 +175,15 @@ class NameService:
 
     def ended(self, member: str) -> None:
         """A rank has ended: its lookups are dropped.  What it has published stays, as with mpirun."""
-        gone = [waits for waits in self._waiting if list(waits.question.fields.get("from", ())) == [member]]
-        for waits in gone:
-            self._quota.give(waits.node, waits.size)
-        self._waiting = [waits for waits in self._waiting if waits not in gone]
+        for number in self._waiting.of(member):
+            self._remove(number)
+
+
+def _discard(index: dict[Any, dict[int, None]], key: object, number: int) -> None:
+    """Remove a number from one entry of an index, and the entry with its last."""
+    del index[key][number]
+    if not index[key]:
+        del index[key]
 
 
 def _weight(name: str, entry: _Name) -> int:

@@ -388,6 +388,40 @@ def test_a_collective_names_each_member_once() -> None:
     assert len(nodes.heard()) == 2
 
 
+class _CountedNames(dict):
+    """Published names, with how often one was looked for."""
+
+    looks = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.looks += 1
+        return super().__contains__(name)
+
+
+def test_a_name_is_compared_with_the_lookups_that_wait_for_it_only() -> None:
+    nodes = Nodes(w7=[0, 1])
+    for number in range(1000):
+        nodes.ask(0, number, "lookup", names=["one", f"other{number}"], wait=["yes"])
+    names = nodes.exchange._names._names = _CountedNames()
+    for number in range(10):
+        nodes.ask(1, number, "publish", names=["ocean"], blobs=[b"x"])
+        nodes.ask(1, number, "unpublish", names=["ocean"])
+    assert names.looks <= 100
+    nodes.ask(1, 1, "publish", names=["one", "other3"], blobs=[b"x", b"y"])
+    assert [(node, answer.number) for node, answer in nodes.heard()][-1] == (0, 3)  # type: ignore[union-attr]
+
+
+def test_nothing_is_kept_of_lookups_that_were_answered_or_whose_rank_has_ended() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(0, 1, "lookup", names=["a", "b", "a"], wait=["yes"])
+    nodes.ask(1, 2, "lookup", names=["b"], wait=["yes"])
+    nodes.exchange.ended("7", 0)
+    nodes.ask(1, 3, "publish", names=["b"], blobs=[b"x"])
+    assert [(node, answer.number) for node, answer in nodes.heard()] == [(1, 3), (1, 2)]  # type: ignore[union-attr]
+    waiting = nodes.exchange._names._waiting
+    assert not (waiting._lookups or waiting._by_name or waiting._by_member)
+
+
 class _CountedText(str):
     """A name of a member that counts how often names are looked at."""
 
