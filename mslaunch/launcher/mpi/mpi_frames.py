@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         def settled(self, number: int, error: str) -> None:
             """All ranks of a spawned world run, or (`error`) it is being ended."""
 
+        def ended(self, name: str) -> None:
+            """One more rank of a world has ended."""
+
 
 # --- events, for the state of the job
 
@@ -139,7 +142,7 @@ class MpiFrames:
 
     def add_world(self, world: World) -> None:
         """The ranks of a world are about to start."""
-        self._worlds[world.name] = world
+        self._worlds[world.name] = world._replace(preput=())  # it may be large, and is for agents only
         self._sizes[world.name] = world.size
         if self._collectives:
             self._add_to(self._collectives, world)
@@ -151,6 +154,8 @@ class MpiFrames:
             found = next((world for world in worlds if 0 <= number - world.first < self._sizes[world.name]), None)
             if found:
                 self._collectives.ended(found.name, number - found.first)
+                if self._spawner:
+                    self._spawner.ended(found.name)
 
     def lost(self, node: int) -> None:
         """The connection to a node has ended."""

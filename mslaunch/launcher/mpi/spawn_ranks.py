@@ -7,6 +7,7 @@ and where, is for `SpawnPolicy`; what an agent hears of a failure is a word, and
 
 from __future__ import annotations
 
+from mslaunch.datamodel.request import AppContext
 from mslaunch.errors import AllocationError, LaunchError, WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.launcher import job_failure
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Allocation, Endpoint, JobMap, Node
     from mslaunch.datamodel.node_plan import NodePlan, World
-    from mslaunch.datamodel.request import AppContext, Request
+    from mslaunch.datamodel.request import Request
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.protocol.mpi import Question
@@ -39,9 +40,15 @@ if TYPE_CHECKING:
 _MOST = 0x7FFF  # worlds: Open MPI 5 has 15 bits for their number (`node_plans.make_world`)
 #: spawns of a node that wait, and their bytes.  A rank, or one of its threads, waits for one at a time
 _WAITING, _WAITING_SIZE = 256, 1 << 23
+#: bytes of what a node's spawns were asked for whose ranks still run: a rank may spawn again, and starts alike
+_KEPT_SIZE = 1 << 25
+_WORD, _WORLD = 60, 1000  # bytes that a word of these, and a world, take besides
 _TOLD = 16  # failed spawns of a node that the user is told of
 
 _BARRED = "no rank that has called MPI_Init runs on the launching host"
+
+
+_ENDED = AppContext(("",))  # in the place of a program that runs no more
 
 
 class SpawnContext(NamedTuple):
@@ -73,6 +80,15 @@ class _SpawnRequest(NamedTuple):
     done: Callable[[Answer], None]
 
 
+class _Kept(NamedTuple):
+    """What is kept of a world for as long as any of its ranks runs."""
+
+    number: int  # of the world
+    node: int  # that has asked for it
+    size: int
+    running: int  # ranks
+
+
 class Spawner:
     """All spawns of one job."""
 
@@ -93,6 +109,8 @@ class Spawner:
         self._policy.add_world(first.first, [context.jobmap.nodes[row.node].name for row in context.jobmap.placements])
         self._payloads = AlikePlans()
         self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
+        self._kept: dict[str, _Kept] = {}  # by the names of worlds
+        self._kept_quota = NodeQuota(_MOST, _KEPT_SIZE)
         self._told: dict[int, int] = {}  # node -> failed spawns
 
     # --- one at a time
@@ -117,7 +135,7 @@ class Spawner:
         except (KeyError, ValueError, IndexError):
             raise WireError("it asked for more ranks in words that mean nothing here") from None
         first = next(world.first for world in self._worlds if world.name == name)
-        size = sum(len(word) for words in question.fields.values() for word in words)
+        size = sum(len(word) + _WORD for words in question.fields.values() for word in words)
         return _SpawnRequest(node, size, commands, parent, like, first + int(rank), preput, done)
 
     def _next(self) -> None:
@@ -258,6 +276,7 @@ class Spawner:
             first=job.names.end, parent=asked.parent, preput=asked.preput
         )
         plans = self._plans(request, jobmap, world)
+        self._keep(asked, number, world)
         self._worlds.append(world)
         self._apps[world.name] = [request.apps[row.app] for row in jobmap.placements]
         self._starting[number] = asked, world
@@ -272,6 +291,27 @@ class Spawner:
         for node, plan in zip(at, plans):
             self._launch(node, plan)
         self._busy = False
+
+    def _keep(self, asked: _SpawnRequest, number: int, world: World) -> None:
+        kept = _Kept(number, asked.node, asked.size + _WORLD, world.size)
+        if not self._kept_quota.take(kept.node, kept.size):
+            raise LaunchError(
+                f"the worlds that ranks of its host have spawned and that still run take more than {_KEPT_SIZE >> 20} "
+                "MiB of arguments and variables"
+            )
+        self._kept[world.name] = kept
+
+    def ended(self, name: str) -> None:
+        """One more rank of a world has ended; with the last, forget what only its ranks needed."""
+        kept = self._kept.pop(name, None)
+        if kept is None:  # the world of the job
+            return
+        if kept.running > 1:
+            self._kept[name] = kept._replace(running=kept.running - 1)
+            return
+        self._kept_quota.give(kept.node, kept.size)
+        self._worlds[kept.number - 1] = self._worlds[kept.number - 1]._replace(preput=())
+        self._apps[name] = [_ENDED] * len(self._apps[name])  # a question in the name of one is refused, as before
 
     def _plans(self, request: Request, jobmap: JobMap, world: World) -> list[NodePlan]:
         """The plans of nodes with ranks of the world.  MASTER_ADDR and MASTER_PORT stay those of the job.

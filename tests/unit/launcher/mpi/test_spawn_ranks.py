@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -633,3 +635,51 @@ def test_spawns_that_wait_are_bounded() -> None:
     for number in range(300):
         hosts.ask(number, 1)
     assert len(hosts.answers()) == 300 - 1 - 256
+
+
+def large_words(thing: object) -> set[str]:
+    """Strings of more than 100 kB that can be reached from `thing`."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    left = [thing]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            found |= {one} if len(one) > 100_000 else set()
+        elif id(one) not in seen and not isinstance(one, (type, ModuleType)):
+            seen.add(id(one))
+            left += gc.get_referents(one.__closure__ if isinstance(one, FunctionType) else one)
+    return found
+
+
+def test_nothing_large_is_kept_of_a_world_that_has_ended() -> None:
+    """A host may spawn as often as it likes, each time with arguments of megabytes."""
+    hosts = Hosts(slots=9)
+    hosts.ask(1, 2, argv_0=["child", "x" * 200_000], preput=["key", "y" * 200_000])
+    hosts.on(Started(1, 5), Started(2, 6), Joined(1), Joined(2))
+    hosts.ask(2, 1)  # a plan is kept until the next one
+    for seen in (hosts.sent, hosts.added, hosts.actions):
+        seen.clear()  # type: ignore[attr-defined]
+    hosts.mpi.ended(1)
+    assert len(large_words(hosts.spawning)) == 2, "rank 1 of it may spawn"
+    hosts.mpi.ended(2)
+    assert not large_words(hosts.spawning) | large_words(hosts.mpi)
+    hosts.on(Left(1), Left(2), exited(1, 0, 0, None), exited(2, 0, 0, None))
+    hosts.ask(3, 1, parent=f"{SECOND}.0")
+    assert [answer.error for _, answer in hosts.answers()] == ["start"]
+    assert "is not between MPI_Init and MPI_Finalize" in hosts.notices[-1]
+
+
+def test_what_is_kept_of_the_worlds_of_a_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.launcher.mpi.spawn_ranks._KEPT_SIZE", 1 << 20)
+    hosts = Hosts(slots=9)
+    for number in (1, 2):
+        hosts.ask(number, 1, argv_0=["child", "x" * 400_000])
+        hosts.on(Started(number, 5), Joined(number))
+    hosts.ask(3, 1, argv_0=["child", "x" * 400_000])
+    assert [answer.error for _, answer in hosts.answers()] == ["", "", "start"]
+    assert "still run take more than 1 MiB of arguments and variables" in hosts.notices[-1]
+    hosts.mpi.ended(1)
+    hosts.ask(4, 1, argv_0=["child", "x" * 400_000])
+    hosts.on(Started(3, 5), Joined(3))
+    assert [answer.error for _, answer in hosts.answers()] == [""]
