@@ -69,13 +69,26 @@ class Traceback:
 
 
 class _Stream:
-    """What has come of one stream and is not yet a block."""
+    """What has come of one stream and is not yet a block.
+
+    `partial` is a line without its end: no carriage return but perhaps its last byte, since it overwrites the line.
+    """
 
     __slots__ = ("partial", "traceback")
 
     def __init__(self) -> None:
-        self.partial = b""
+        self.partial = bytearray()
         self.traceback: Traceback | None = None
+
+    def add(self, data: bytes) -> None:
+        """Add what ends no line, in a time that does not grow with `partial`: a program may write byte by byte."""
+        text = data.rstrip(b"\r")
+        begin = text.rfind(b"\r") + 1
+        if begin or (text and self.partial.endswith(b"\r")):
+            self.partial.clear()
+        self.partial += text[begin:]
+        if len(text) < len(data) and not self.partial.endswith(b"\r"):
+            self.partial += b"\r"
 
 
 class BlockSplitter:
@@ -96,15 +109,21 @@ class BlockSplitter:
         stream = self._streams.get((kind, rank))
         if stream is None:
             stream = self._streams[kind, rank] = _Stream()
-        text = stream.partial + data
+        if data and b"\n" not in data:
+            stream.add(data)
+            if len(stream.partial) <= LONGEST:
+                return []
+            data = b"\n"  # it is cut here
+        text = bytes(stream.partial) + data
         lines = text.split(b"\n")
-        stream.partial = lines.pop()
-        if (stream.partial and not data) or len(stream.partial) > LONGEST:
-            lines.append(_last_state(stream.partial))
-            stream.partial = b""
+        stream.partial.clear()
+        rest = lines.pop()
+        if (rest and not data) or len(rest) > LONGEST:
+            lines.append(rest)
+        else:
+            stream.add(rest)
         if b"\r" in text:
             lines = [_last_state(line) for line in lines]
-            stream.partial = stream.partial[stream.partial.rstrip(b"\r").rfind(b"\r") + 1 :]
         mark = b"[rank%d]: " % max(rank, 0)
         if b"[" in text and mark in text:  # few lines have a bracket, and one byte is found four times as fast
             lines = [line[len(mark) :] if line.startswith(mark) else line for line in lines]

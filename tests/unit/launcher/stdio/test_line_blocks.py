@@ -92,6 +92,26 @@ def test_a_progress_bar_without_an_end_takes_no_memory() -> None:
     assert split.feed(STDOUT, 0, b"") == [b" 9999 of 10000 and a bar"]
 
 
+@settings(deadline=None)
+@given(st.text("ab\r\n[", max_size=12).map(str.encode), CUTS)
+def test_returns_and_line_ends_mean_the_same_however_they_come(data: bytes, cuts: list[int]) -> None:
+    lines = data.split(b"\n")
+    shown = [line.rstrip(b"\r").rpartition(b"\r")[2] for line in (lines if lines[-1] else lines[:-1])]
+    assert fed(data, cuts) == shown
+
+
+@pytest.mark.parametrize("byte", [b"a", b"\r"])
+def test_one_byte_more_does_not_copy_the_line_so_far(byte: bytes) -> None:
+    """Or a program that writes single bytes would cost 64 KiB for each."""
+    split = splitter()
+    split.feed(STDOUT, 0, b"x" * (LONGEST - 1000))
+    line = split._streams[STDOUT, 0].partial
+    for _ in range(900):
+        assert split.feed(STDOUT, 0, byte) == []
+    assert split._streams[STDOUT, 0].partial is line, "it is added to"
+    assert len(line) <= LONGEST - 1000 + (900 if byte == b"a" else 1), "returns are not gathered"
+
+
 def test_a_line_without_an_end_is_cut() -> None:
     split = splitter()
     blocks = [block for _ in range(5) for block in split.feed(STDOUT, 0, b"x" * LONGEST)]
