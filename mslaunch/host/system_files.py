@@ -9,12 +9,16 @@ import stat
 OPEN_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-def head_of(path: str, size: int, offset: int = 0, flags: int = 0) -> bytes:
-    """At most `size` bytes of a regular file, and nothing of anything else; `flags` may forbid to follow a link."""
+def head_of(path: str, size: int, offset: int = 0, flags: int = 0, folder: int | None = None) -> bytes:
+    """At most `size` bytes of a regular file, and nothing of anything else; `flags` may forbid to follow a link.
+
+    `folder`: the descriptor of a directory that a relative path is in.
+    """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO takes its writer from the program that it is for
+        found = os.stat(path, dir_fd=folder)
+        if not stat.S_ISREG(found.st_mode):  # to open a FIFO takes its writer from the program that it is for
             return b""
-        fd = os.open(path, OPEN_READ | flags)
+        fd = os.open(path, OPEN_READ | flags, dir_fd=folder)
     except (OSError, ValueError):
         return b""
     try:

@@ -56,6 +56,32 @@ def test_what_is_in_the_place_of_an_error_file_is_not_read(tmp_path: Path, priva
     assert "the secret" not in (tmp_path / "run" / "run.json").read_text()
 
 
+@pytest.mark.parametrize("up", [1, 2])
+def test_no_error_file_is_read_through_a_directory_that_was_replaced(tmp_path: Path, up: int) -> None:
+    """By that of another rank, or by any."""
+    script = """
+        set -e
+        above=$TORCHELASTIC_ERROR_FILE; below=; for turn in $UP; do
+            below=/$(basename "$above")$below; above=$(dirname "$above")
+        done
+        mkdir -p $(dirname private$below)
+        echo '{"message": "the secret"}' > private$below
+        mv "$above" aside; ln -s "$PWD/private" "$above"; exit 3"""
+    words = ["--dialect", "torchrun", f"--log-dir={tmp_path}/logs", "--no-python", "sh", "-c", script]
+    done = run(*words, cwd=tmp_path, UP=" ".join("x" * up), TORCHELASTIC_ERROR_FILE=str(tmp_path / "ours"))
+    assert done.returncode == 1 and "exit code 3" in done.stderr, done
+    assert "the secret" not in done.stderr and not (tmp_path / "ours").exists()
+
+
+def test_a_long_line_of_an_error_file_is_cut(tmp_path: Path) -> None:
+    script = """
+        (printf '{"message": "begin'; head -c 500000 /dev/zero | tr '\\0' x; printf '"}') > $TORCHELASTIC_ERROR_FILE
+        exit 3"""
+    words = ["--dialect", "torchrun", f"--log-dir={tmp_path}/logs", "--no-python", "sh", "-c", script]
+    done = run(*words, cwd=tmp_path)
+    assert "beginxxx" in done.stderr and len(done.stderr) < 5000
+
+
 @pytest.mark.parametrize("how", ["link", "hard link", "theirs", "fifo"])
 def test_our_own_error_file_is_written_through_nothing(commons: Path, tmp_path: Path, how: str) -> None:
     precious, ours = tmp_path / "precious", commons / "ours.json"

@@ -3,7 +3,7 @@
 A program whose main function is wrapped with torch's `record` writes its exception to TORCHELASTIC_ERROR_FILE
 (torch/distributed/elastic/multiprocessing/errors).  As torchrun does, the file of the rank that failed first is copied
 to the one that this variable names for us, with the exit code of the rank.  The file may hold anything, and a rank may
-have put a FIFO or a link in its place.
+have put a FIFO or a link in its place, or in that of its directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.system_files import head_of
 from mslaunch.launcher.messages.failure_text import of_rank
 
 if TYPE_CHECKING:
@@ -21,33 +20,30 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Caller
     from mslaunch.launcher.stdio.log_files import RankLogs
 
-NAME = "error.json"
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _MOST = 1 << 20  # bytes of a file that is read
-_LINES = 3  # of its message
+_LINES, _LONGEST = 3, 1000  # of its message, and characters of each
 
 
 def with_error_file(outcome: Outcome, logs: RankLogs | None, caller: Caller) -> Outcome:
     """The outcome with the exception of the rank that failed first, if it has left one in its directory."""
     failure = outcome.failure
-    folder = logs.folder(failure.rank) if logs and failure and failure.rank is not None else None
-    found = _read(os.path.join(folder, NAME)) if folder and failure else None
-    if failure is None or found is None or folder is None:
+    file = logs.error_file(failure.rank) if logs and failure and failure.rank is not None else None
+    found = _understand(logs.head(file, _MOST)) if logs and file else None
+    if failure is None or file is None or found is None:
         return outcome
     _pass_on(found, failure.code, caller)
     message = found.get("message")
     text = message.get("message") if isinstance(message, dict) else message
-    lines = map(of_rank, str(text or "").strip().splitlines()[:_LINES])
-    return outcome._replace(
-        failure=failure._replace(detail=(*failure.detail, *lines, f"its traceback: {os.path.join(folder, NAME)}"))
-    )
+    lines = [of_rank(line[:_LONGEST]) for line in str(text or "").strip().splitlines()[:_LINES]]
+    return outcome._replace(failure=failure._replace(detail=(*failure.detail, *lines, f"its traceback: {file.path}")))
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _understand(text: bytes) -> dict[str, Any] | None:
     import json
 
     try:
-        found = json.loads(head_of(path, _MOST, flags=os.O_NOFOLLOW).decode("utf-8", "replace"))
+        found = json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

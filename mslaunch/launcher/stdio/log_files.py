@@ -23,7 +23,7 @@ from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.line_prefix import LineGuard
 from mslaunch.launcher.stdio.log_folders import File, LogFolders
-from mslaunch.launcher.stdio.log_layouts import Layout, layouts
+from mslaunch.launcher.stdio.log_layouts import layouts
 from mslaunch.launcher.stdio.stream_choice import stream_choice
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.protocol.frames import STDERR, STDOUT
@@ -71,23 +71,28 @@ class RankLogs:
                 rename_old(list(files.values()), self._folders)
             for _, file in self._all_files(places.ranks):
                 self._fd(file)
-            for layout in self._layouts:
-                self._make_folders(layout)
+            self._make_folders()
         except LaunchError:
             self.close()
             raise
 
-    def folder(self, rank: int) -> str | None:
-        """The directory of a rank that has one of its own."""
-        found = [layout for layout in self._layouts if layout.folder]
-        values = self._values_of(rank) if found else {}
-        return next((os.path.join(one.base, file_patterns.fill(one.folder, values)) for one in found), None)
+    def error_file(self, rank: int) -> File | None:
+        """The error.json of a rank that has a directory of its own; the rank makes it."""
+        layout = next((layout for layout in self._layouts if layout.folder), None)
+        if layout is None:
+            return None
+        path = os.path.join(layout.base, file_patterns.fill(layout.folder, self._values_of(rank)), "error.json")
+        return File(path, layout.base, layout.where, layout.private)
 
-    def _make_folders(self, layout: Layout) -> None:
+    def head(self, file: File, size: int) -> bytes:
+        """The first bytes of a file below directories that were made here; through no link."""
+        return self._folders.head(file, size)
+
+    def _make_folders(self) -> None:
         """Make the directories of all ranks that have one of their own."""
-        for rank in self._places.ranks if layout.folder else ():
-            path = os.path.join(str(self.folder(rank)), "error.json")
-            self._folders.make(File(path, layout.base, layout.where, layout.private))
+        for file in map(self.error_file, self._places.ranks):
+            if file is not None:
+                self._folders.make(file)
 
     def add(self, numbers: Iterable[int]) -> None:
         """Make the files of new ranks or services; one that cannot be made is reported, and the job goes on."""

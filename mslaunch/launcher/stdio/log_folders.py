@@ -13,6 +13,7 @@ import stat
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.system_files import head_of
 from mslaunch.launcher.stdio.own_files import SQUASHED, OthersLinkError, create_own, open_folder, open_own
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class LogFolders:
         self._notice = notice
         self._bases: dict[str, int] = {}
         self._held: dict[str, int] = {}  # below these, by path; the one that was used last is the last
+        self._warned: set[str] = set()  # bases
         self._known: dict[str, tuple[int, int]] = {}  # path -> device and inode
 
     def close(self) -> None:
@@ -80,6 +82,17 @@ class LogFolders:
         """Open a file that was made before, to append.  Raises OSError and `LaunchError`."""
         return open_own(file.name, os.O_APPEND, self.of(file))
 
+    def head(self, file: File, size: int) -> bytes:
+        """The first bytes of a file, also after `close`; b"" if it or a directory below the base is not what it was."""
+        closed = not self._bases
+        try:
+            return head_of(file.name, size, flags=os.O_NOFOLLOW, folder=self.of(file))
+        except (OSError, LaunchError):
+            return b""
+        finally:
+            if closed:
+                self.close()
+
     def of(self, file: File, make: bool = False) -> int:
         """The descriptor of the directory of a file, until the next call; `make`: make what is missing.
 
@@ -96,7 +109,9 @@ class LogFolders:
         if file.base not in self._bases:
             mode = _PRIVATE if file.private else _PUBLIC
             fd = self._bases[file.base] = open_folder(file.base, mode if make else None)
-            self._warn(os.fstat(fd), file.base or os.getcwd())
+            if file.base not in self._warned:
+                self._warned.add(file.base)
+                self._warn(os.fstat(fd), file.base or os.getcwd())
         return self._bases[file.base]
 
     def _warn(self, found: os.stat_result, path: str) -> None:

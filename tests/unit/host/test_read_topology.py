@@ -269,9 +269,9 @@ def files_read(monkeypatch: pytest.MonkeyPatch, function: object, *args: object)
     opened: list[object] = []
     real = os.open
 
-    def counting(path: object, *more: object) -> int:
+    def counting(path: object, *more: object, **how: object) -> int:
         opened.append(path)
-        return real(path, *more)  # type: ignore[arg-type]
+        return real(path, *more, **how)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", counting)
