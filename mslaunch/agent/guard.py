@@ -31,6 +31,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
 _STOPPED = 60.0  # seconds that an agent may be stopped at most before it has said how long
 _LATE = 1.0  # seconds: an alarm this late means that the guard was stopped, too, as all of a job may be for a while
+_ROUNDS = 100  # below a process that cannot be killed, which may start others without end
 _EARLY = 0.01  # seconds: timers are rounded
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
@@ -219,7 +220,8 @@ def _wait_for(agent: int, patience: Callable[[], float]) -> int:
 def _end_orphans() -> None:
     """Kill and reap until there are no children; each may leave its own children to us.
 
-    Processes of another user cannot be killed, and are left.  Shared memory of those that are killed is removed.
+    Processes of another user cannot be killed, and are left, but not what they have started as our user.  Shared memory
+    of those that are killed is removed.
     """
     shared: set[SharedFile] = set()
     try:
@@ -233,6 +235,7 @@ def _end_orphans() -> None:
 
 def _end_all(shared: set[SharedFile]) -> None:
     """Add the files in shared memory of whoever is killed to `shared`."""
+    rounds = 0
     while True:  # an empty list of children is no proof that there are none: only ECHILD from waitpid is
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -246,13 +249,31 @@ def _end_all(shared: set[SharedFile]) -> None:
             if left:
                 os.waitpid(-1, 0)
             elif found:
-                return
+                rounds += 1
+                if rounds > _ROUNDS or not (_kill_below(found, shared) or set(_children()) - set(found)):
+                    return
             else:
                 select.select([], [], [], 0.002)  # one is between two parents: no event tells when it has arrived
         except ChildProcessError:
             return
         except ProcessLookupError:
             continue
+
+
+def _kill_below(pids: list[int], shared: set[SharedFile]) -> int:
+    """Kill what processes of another user have started as our user, as `sudo -u ME` does; how many these were."""
+    from mslaunch.agent.mpi.shm_cleanup import held
+    from mslaunch.host.processes import family, is_exiting
+
+    below = [pid for pid in family(pids) if pid not in pids and not is_exiting(pid)]
+    shared |= held(below)
+    killed = 0
+    for pid in below:
+        try:
+            killed += _kill(pid)
+        except ProcessLookupError:
+            pass
+    return killed
 
 
 def _kill(pid: int) -> bool:
