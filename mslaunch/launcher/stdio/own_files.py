@@ -122,15 +122,18 @@ def _in_folder(path: str, use: Callable[[str, int], T]) -> T:
 def open_folder(path: str, make: int | None = None) -> int:
     """Open a directory, also through links, if these belong to the user or to root.  Raises OSError.
 
-    `make`: the mode for a directory that is missing; it is made, and so are those above it.
+    `make`: the mode for a directory that is missing; it is made, and so are those above it, but none that a link names.
     """
     seen = "/" if path.startswith("/") else ""
     fd = os.open(seen or ".", _FOLDER)
     left, links = [name for name in path.split("/")[::-1] if name], 0
+    given = len(left)  # names of `path` that are left; those of a link come on top
     try:
         while left:
             seen = os.path.join(seen, left.pop())
-            entered, target = _enter(fd, seen, 0o777 if make is not None and left else make)
+            may_make = make is not None and len(left) < given
+            given = min(given, len(left))
+            entered, target = _enter(fd, seen, (0o777 if left else make) if may_make else None)
             if target:
                 links += 1
                 if links > _LINKS:
