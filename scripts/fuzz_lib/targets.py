@@ -224,7 +224,7 @@ def _ssh_config(data: bytes) -> None:
         raise LinkError("no program")
 
     with (
-        patch.object(config_pass, "succeeds", lambda command, environ: False),
+        patch.object(config_pass, "succeeds", lambda command, environ, programs: False),
         patch.object(ssh_config, "ask_ssh", no_program),
         patch.object(config_pass.ConfigPass, "_included", lambda *words: []),
     ):
