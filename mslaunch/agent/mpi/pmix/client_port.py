@@ -75,6 +75,7 @@ class Doorkeeper:
     """Takes over the TCP port of a library that starts, within milliseconds; it begins before the library does.
 
     Whoever connects before that gets the library's only thread to read, and is cut off: no rank has heard of the port.
+    libpmix 4 and 5 ask the kernel for their port before they listen, so their answer is of the socket that they made.
     """
 
     def __init__(self, folder: str) -> None:

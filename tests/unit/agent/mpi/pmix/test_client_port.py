@@ -39,7 +39,10 @@ class Echo:
     """A library: a listening TCP socket, and a thread that waits for it as libpmix does, by its number."""
 
     def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()  # as libpmix: once it listens, it may be another socket
+        self.listener.listen()
         self.listener.setblocking(False)
         self.clients = 0  # that have said something
         self.heard = b""
@@ -77,7 +80,7 @@ class Port:
         self.strangers: list[tuple[int, bool]] = []
         with contextlib.closing(Doorkeeper(str(folder))) as keeper:
             self.library = Echo()
-            self.address = self.library.listener.getsockname()
+            self.address = self.library.address
             taken = keeper.taken()
         assert taken
         self.loop = Loop()
