@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,19 @@ def any_first(text: bytes, size: int | None = None) -> bytes:
     return struct.pack("=iIII", -1, 0, len(text) if size is None else size, 0) + text
 
 
+def accept_all(listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
+    """Accept until the test is over; wait for the socket as libpmix does, by its number."""
+    while True:
+        try:
+            select.select([listener.fileno()], [], [], 60)
+            sock = socket.socket(fileno=socket.socket._accept(listener)[0])  # type: ignore[attr-defined]
+        except BlockingIOError:
+            continue
+        except (OSError, ValueError):  # the test is over
+            return
+        take(sock)
+
+
 class Echo:
     """A library: a listening TCP socket, and a thread that waits for it as libpmix does, by its number."""
 
@@ -47,18 +60,10 @@ class Echo:
         self.clients = 0  # that have said something
         self.heard = b""
         self.ended = os.pipe()  # a byte for each client that has ended
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=accept_all, args=(self.listener, self._take), daemon=True).start()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                select.select([self.listener.fileno()], [], [], 60)
-                sock = socket.socket(fileno=socket.socket._accept(self.listener)[0])  # type: ignore[attr-defined]
-            except BlockingIOError:
-                continue
-            except (OSError, ValueError):  # the test is over
-                return
-            threading.Thread(target=self._echo, args=(sock,), daemon=True).start()
+    def _take(self, sock: socket.socket) -> None:
+        threading.Thread(target=self._echo, args=(sock,), daemon=True).start()
 
     def _echo(self, sock: socket.socket) -> None:
         sock.setblocking(True)
@@ -264,21 +269,13 @@ class Patient:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.accepted = threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=accept_all, args=(self.listener, self._take), daemon=True).start()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                select.select([self.listener.fileno()], [], [], 60)
-                sock = socket.socket(fileno=socket.socket._accept(self.listener)[0])  # type: ignore[attr-defined]
-            except BlockingIOError:
-                continue
-            except (OSError, ValueError):  # the test is over
-                return
-            self.accepted.set()
-            sock.setblocking(True)
-            with sock, contextlib.suppress(ConnectionError):
-                sock.recv(16, socket.MSG_WAITALL)
+    def _take(self, sock: socket.socket) -> None:
+        self.accepted.set()
+        sock.setblocking(True)
+        with sock, contextlib.suppress(ConnectionError):
+            sock.recv(16, socket.MSG_WAITALL)
 
 
 def test_who_connects_before_the_port_is_taken_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
