@@ -72,7 +72,7 @@ def _claims(port: int) -> list[str]:
         claimed = name[1:].rstrip("\n")
         if not name.startswith(prefix) or not pid.isdigit():
             continue
-        if pid not in sockets:  # once: another user can name a process of ours in any number of rows
+        if pid not in sockets:  # once: another user can name one of our processes in any number of rows
             sockets[pid] = _sockets(pid)
         if f"socket:[{inode}]" in sockets[pid] and _is_held(claimed, inode):
             found.append(claimed)
@@ -80,7 +80,7 @@ def _claims(port: int) -> list[str]:
 
 
 def _sockets(pid: str) -> set[str]:
-    """The sockets that this process of ours has open; those of other users do not let us look."""
+    """The sockets that a process has open, if it is ours; Linux does not show those of other users."""
     try:
         ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:

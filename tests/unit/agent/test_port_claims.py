@@ -67,7 +67,7 @@ def test_a_row_within_a_name_is_no_claim(kind: int) -> None:
 
 
 def test_the_descriptors_of_a_process_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user can name a process of ours with many descriptors in thousands of names."""
+    """Another user can name one of our processes that has many descriptors in thousands of names."""
     listings: list[object] = []
     list_names = os.listdir
 

@@ -74,7 +74,7 @@ class PmixListener:
 class Doorkeeper:
     """Takes over the TCP port of a library that starts, within milliseconds; it begins before the library does.
 
-    Whoever connects before that gets the library's only thread to read, and is cut off: no rank has heard of the port.
+    A connection from before that occupies the only thread of the library, and is broken: no rank knows the port yet.
     libpmix 4 and 5 ask the kernel for their port before they listen, so their answer is of the socket that they made.
     """
 

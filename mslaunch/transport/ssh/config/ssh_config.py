@@ -164,7 +164,7 @@ class Resolver:
         return [f"-o{key}={rest}" for key, rest in each]
 
     def _below_home(self, path: str) -> str:
-        """One argument of a directive that is `path`, in which the tokens but for %d are left to ssh."""
+        """Quote `path` as one argument of a directive; expand ~ and %d, and leave other tokens to ssh."""
         if path.lower() == "none":
             return path
         path = re.sub("%(.)", lambda found: self.home if found[1] == "d" else found[0], path)
