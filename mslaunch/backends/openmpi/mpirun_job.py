@@ -75,7 +75,8 @@ class MpirunJob(NamedTuple):
             variables = framework_variables(endpoint, self.jobid, [name for name, _ in app.env])
             wdir = os.path.join(self.cwd, app.wdir or "").rstrip("/") or "/"
             merge, shift = request.output.merge, int(not self.here)
-            line += wrap(self.size, app.argv, wdir, app.path or "", local, merge, shift, variables)
+            prrte = self.mpirun.style == "5.0"
+            line += wrap(self.size, app.argv, wdir, app.path or "", local, merge, shift, variables, prrte=prrte)
         return line
 
     def plan(self, line: Sequence[str], endpoint: Endpoint) -> NodePlan:

@@ -116,6 +116,9 @@ case $program in
     ;;
 esac
 """
+#: PRRTE reaps ranks in one thread while another has yet to note their pids, and mpirun never ends if a rank ends before
+#: that (openpmix/prrte#2713; 3 of 162 launches of `sh -c 'echo hi'` by 5.0.11's own mpirun hung)
+_LET_PRRTE_NOTE_THE_PID = "sleep 0.1 2>/dev/null\n"
 _EXEC = """\
 command -v -- "$program" >/dev/null || [ -e "$program" ] || {
     printf 'mslaunch: rank %s on %s: the program %s was not found\\n' "$rank" "$host" "$program" >&2
@@ -136,8 +139,8 @@ class LocalPaths(NamedTuple):
     reader: tuple[int, int] | None = None  # the rank that gets standard input from us, and the descriptor
 
 
-def _script(size: int) -> str:
-    """The script for a job of `size` ranks, with the defaults of variables that a rank may lack."""
+def _script(size: int, prrte: bool) -> str:
+    """The script for a job of `size` ranks that Open MPI 4.1 or PRRTE starts, with the defaults of their variables."""
     given = dict(word.split("=", 1) for word in (*DEFAULTS, *defaults(size, (), False)))
     text = ""
     for framework in FRAMEWORKS:
@@ -146,7 +149,7 @@ def _script(size: int) -> str:
             any_of_them = "".join(f"${{{name}+x}}" for name in together)
             text += f'[ "{any_of_them}" ] || export {" ".join(f"{name}={value}" for name, value in together.items())}\n'
     text += "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, value in given.items())
-    return f"{_SCRIPT}{text}{_EXEC}"
+    return f"{_SCRIPT}{text}{_LET_PRRTE_NOTE_THE_PID if prrte else ''}{_EXEC}"
 
 
 def wrap(
@@ -158,12 +161,16 @@ def wrap(
     merge: bool,
     shift: int,
     variables: Sequence[str],
+    *,
+    prrte: bool = False,
 ) -> list[str]:
-    """The command that starts `argv` as a rank; `shift` is the number of Open MPI's daemon on our first node."""
+    """The command that starts `argv` as a rank of Open MPI 4.1 or, with `prrte`, of 5.0.
+
+    `shift` is the number of Open MPI's daemon on our first node.
+    """
     numbers, reader = (" ".join(map(str, words)) for words in (local.numbers, local.reader or ()))
-    streams = [local.hello, local.host, local.boot, local.folder, numbers]
-    return ["sh", "-c", _script(size), "mslaunch", *streams, "1" if merge else "", str(shift), wdir, path, reader,
-            *variables, *argv]  # fmt: skip
+    told = [local.hello, local.host, local.boot, local.folder, numbers, "1" if merge else "", str(shift)]
+    return ["sh", "-c", _script(size, prrte), "mslaunch", *told, wdir, path, reader, *variables, *argv]
 
 
 def framework_variables(endpoint: Endpoint, jobid: str, taken: Iterable[str]) -> list[str]:

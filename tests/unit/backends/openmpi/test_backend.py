@@ -263,6 +263,17 @@ def run_wrapper(argv, streams=NOWHERE, wdir="/", path="", merge=False, shift=0, 
     return subprocess.run(line, env=env, capture_output=True, text=text, check=False, timeout=20)
 
 
+@pytest.mark.parametrize(("prrte", "slept"), [(False, ""), (True, "0.1")])
+def test_a_rank_of_prrte_waits_until_its_pid_is_noted(tmp_path, prrte, slept):
+    """A rank that ends before that makes Open MPI 5 hang: openpmix/prrte#2713."""
+    (tmp_path / "sleep").write_text('#!/bin/sh\nprintf %s "$1"\n')
+    (tmp_path / "sleep").chmod(0o755)
+    line = rank_wrapper.wrap(1, ["true"], "/", "", NOWHERE, False, 0, [".", "."], prrte=prrte)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "OMPI_COMM_WORLD_RANK": "0"}
+    ended = subprocess.run(line, env=env, capture_output=True, text=True, check=False, timeout=20)
+    assert (ended.returncode, ended.stdout) == (0, slept), ended.stderr
+
+
 def variables_of(**how):
     out = run_wrapper(["env"], **how).stdout
     return dict(line.partition("=")[::2] for line in out.splitlines())
