@@ -46,10 +46,10 @@ class SshCommand(NamedTuple):
         ours = [f"-o{option}" for option in (*_OPTIONS, f"ConnectTimeout={max(1, math.ceil(self.seconds))}")]
         return [self.program, *ours, *self.words, "--", host, *command]
 
-    def carrying(self, host: str) -> str:
-        """The line of ProxyCommand by which it carries the connection of another ssh, from `host` on.
+    def proxy_command(self, host: str) -> str:
+        """The line of ProxyCommand with which another ssh connects through `host`.
 
-        A shell reads that line after ssh has replaced its tokens.
+        That ssh replaces tokens in the line, and then a shell reads it.
         """
         *words, dashes, host = (word.replace("%", "%%") for word in self.argv(host))
         return " ".join([*map(_quoted, words), "-W", "'[%h]:%p'", dashes, _quoted(host)])

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("second_user")
 
 #: what a guard does at its end; it prints whether the last process of the chain lives, and whether the root one does
 GUARD = """
-import os, subprocess, sys
+import os, signal, subprocess, sys
+signal.alarm(60)
 from mslaunch.agent import guard
 from mslaunch.agent.mpi import shm_cleanup
 from mslaunch.host import processes

@@ -630,7 +630,7 @@ def test_a_host_stands_behind_the_options(name: str) -> None:
 
 @given(st.text(st.sampled_from("a'\"\\ $`%#&\t"), max_size=12))
 def test_a_word_of_a_way_survives_ssh_and_the_shell(word: str) -> None:
-    line = SshCommand("/usr/bin/printf", [word], {}, 1.0).carrying("h")
+    line = SshCommand("/usr/bin/printf", [word], {}, 1.0).proxy_command("h")
     assert line.replace("%%", "%").startswith("'/usr/bin/printf' ")
     words(line)  # raises ValueError if ssh would find a quote that is open
     shown = subprocess.run(["sh", "-c", f"printf '%s\\0' {line.replace('%%', '%')}"], check=True, capture_output=True)

@@ -116,9 +116,9 @@ case $program in
     ;;
 esac
 """
-#: PRRTE reaps ranks in one thread while another has yet to note their pids, and mpirun never ends if a rank ends before
-#: that (openpmix/prrte#2713; 3 of 162 launches of `sh -c 'echo hi'` by 5.0.11's own mpirun hung)
-_LET_PRRTE_NOTE_THE_PID = "sleep 0.1 2>/dev/null\n"
+#: for PRRTE, which loses a rank that ends before one of its threads has stored the rank's pid; mpirun then never ends
+#: (openpmix/prrte#2713; 3 of 162 launches of `sh -c 'echo hi'` by 5.0.11's own mpirun hung)
+_PAUSE = "sleep 0.1 2>/dev/null\n"
 _EXEC = """\
 command -v -- "$program" >/dev/null || [ -e "$program" ] || {
     printf 'mslaunch: rank %s on %s: the program %s was not found\\n' "$rank" "$host" "$program" >&2
@@ -149,7 +149,7 @@ def _script(size: int, prrte: bool) -> str:
             any_of_them = "".join(f"${{{name}+x}}" for name in together)
             text += f'[ "{any_of_them}" ] || export {" ".join(f"{name}={value}" for name, value in together.items())}\n'
     text += "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, value in given.items())
-    return f"{_SCRIPT}{text}{_LET_PRRTE_NOTE_THE_PID if prrte else ''}{_EXEC}"
+    return f"{_SCRIPT}{text}{_PAUSE if prrte else ''}{_EXEC}"
 
 
 def wrap(
@@ -169,8 +169,8 @@ def wrap(
     `shift` is the number of Open MPI's daemon on our first node.
     """
     numbers, reader = (" ".join(map(str, words)) for words in (local.numbers, local.reader or ()))
-    told = [local.hello, local.host, local.boot, local.folder, numbers, "1" if merge else "", str(shift)]
-    return ["sh", "-c", _script(size, prrte), "mslaunch", *told, wdir, path, reader, *variables, *argv]
+    fixed = [local.hello, local.host, local.boot, local.folder, numbers, "1" if merge else "", str(shift)]
+    return ["sh", "-c", _script(size, prrte), "mslaunch", *fixed, wdir, path, reader, *variables, *argv]
 
 
 def framework_variables(endpoint: Endpoint, jobid: str, taken: Iterable[str]) -> list[str]:

@@ -40,15 +40,13 @@ if TYPE_CHECKING:
 _MOST = 0x7FFF  # worlds: Open MPI 5 has 15 bits for their number (`node_plans.make_world`)
 #: spawns of a node that wait, and their bytes.  A rank, or one of its threads, waits for one at a time
 _WAITING, _WAITING_SIZE = 256, 1 << 23
-#: bytes of what a node's spawns were asked for whose ranks still run: a rank may spawn again, and starts alike
-_KEPT_SIZE = 1 << 25
+#: bytes of the requests of a node whose worlds still run: their ranks may spawn, and mslaunch starts these alike
+_RUNNING_SIZE = 1 << 25
 _WORD, _WORLD = 60, 1000  # bytes that a word of these, and a world, take besides
 _TOLD = 16  # failed spawns of a node that the user is told of
 
 _BARRED = "no rank that has called MPI_Init runs on the launching host"
-
-
-_ENDED = AppContext(("",))  # in the place of a program that runs no more
+_ENDED = AppContext(("",))  # replaces a program that no longer runs
 
 
 class SpawnContext(NamedTuple):
@@ -80,8 +78,8 @@ class _SpawnRequest(NamedTuple):
     done: Callable[[Answer], None]
 
 
-class _Kept(NamedTuple):
-    """What is kept of a world for as long as any of its ranks runs."""
+class _RunningWorld(NamedTuple):
+    """A spawned world of which at least one rank runs."""
 
     number: int  # of the world
     node: int  # that has asked for it
@@ -109,8 +107,8 @@ class Spawner:
         self._policy.add_world(first.first, [context.jobmap.nodes[row.node].name for row in context.jobmap.placements])
         self._payloads = AlikePlans()
         self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
-        self._kept: dict[str, _Kept] = {}  # by the names of worlds
-        self._kept_quota = NodeQuota(_MOST, _KEPT_SIZE)
+        self._running: dict[str, _RunningWorld] = {}  # by the names of worlds
+        self._running_quota = NodeQuota(_MOST, _RUNNING_SIZE)
         self._told: dict[int, int] = {}  # node -> failed spawns
 
     # --- one at a time
@@ -276,7 +274,7 @@ class Spawner:
             first=job.names.end, parent=asked.parent, preput=asked.preput
         )
         plans = self._plans(request, jobmap, world)
-        self._keep(asked, number, world)
+        self._count(asked, number, world)
         self._worlds.append(world)
         self._apps[world.name] = [request.apps[row.app] for row in jobmap.placements]
         self._starting[number] = asked, world
@@ -292,25 +290,25 @@ class Spawner:
             self._launch(node, plan)
         self._busy = False
 
-    def _keep(self, asked: _SpawnRequest, number: int, world: World) -> None:
-        kept = _Kept(number, asked.node, asked.size + _WORLD, world.size)
-        if not self._kept_quota.take(kept.node, kept.size):
+    def _count(self, asked: _SpawnRequest, number: int, world: World) -> None:
+        row = _RunningWorld(number, asked.node, asked.size + _WORLD, world.size)
+        if not self._running_quota.take(row.node, row.size):
             raise LaunchError(
-                f"the worlds that ranks of its host have spawned and that still run take more than {_KEPT_SIZE >> 20} "
-                "MiB of arguments and variables"
+                "the worlds that ranks of its host have spawned and that still run take more than "
+                f"{_RUNNING_SIZE >> 20} MiB of arguments and variables"
             )
-        self._kept[world.name] = kept
+        self._running[world.name] = row
 
     def ended(self, name: str) -> None:
         """One more rank of a world has ended; with the last, forget what only its ranks needed."""
-        kept = self._kept.pop(name, None)
-        if kept is None:  # the world of the job
+        row = self._running.pop(name, None)
+        if row is None:  # the world of the job
             return
-        if kept.running > 1:
-            self._kept[name] = kept._replace(running=kept.running - 1)
+        if row.running > 1:
+            self._running[name] = row._replace(running=row.running - 1)
             return
-        self._kept_quota.give(kept.node, kept.size)
-        self._worlds[kept.number - 1] = self._worlds[kept.number - 1]._replace(preput=())
+        self._running_quota.give(row.node, row.size)
+        self._worlds[row.number - 1] = self._worlds[row.number - 1]._replace(preput=())
         self._apps[name] = [_ENDED] * len(self._apps[name])  # a question in the name of one is refused, as before
 
     def _plans(self, request: Request, jobmap: JobMap, world: World) -> list[NodePlan]:

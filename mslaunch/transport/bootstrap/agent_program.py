@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import CodeType
 
-#: the first entry of the table: installs a finder for the others; `agent_main` enables the collector again, for its
-#: passes over what has just been loaded take a twentieth of the start, some of it by page faults after forking
+#: the first entry of the table: installs a finder for the others.  Garbage collection takes a twentieth of the start,
+#: partly by page faults after forking, so it is disabled until `agent_main` enables it
 LOADER = """\
 import gc, sys
 gc.disable()
@@ -39,8 +39,8 @@ class Loader:
         exec(compile(code, "<mslaunch>/" + name, "exec") if isinstance(code, str) else code, module.__dict__)
 sys.meta_path.insert(0, Loader())
 """
-#: behind it, where nobody could ask for the kind of this Python's bytecode
-_EITHER = """\
+#: follows it in a table that was sent before the launcher could learn the kind of this Python's bytecode
+_SELECT_CODE = """\
 import marshal
 from _frozen_importlib_external import MAGIC_NUMBER
 code = SOURCES.pop("code")
@@ -88,7 +88,8 @@ def table_of_both(names: Iterable[str], entry: str) -> bytes:
 
     table: dict[str, object] = {name: _module(name, compiled=False) for name in names}
     code = {name: _module(name, compiled=True) for name in names}
-    table.update({"mslaunch": (True, ""), "code": marshal.dumps(code, 4), "": LOADER + _EITHER % bytecode() + entry})
+    loader = LOADER + _SELECT_CODE % bytecode()
+    table.update({"mslaunch": (True, ""), "code": marshal.dumps(code, 4), "": loader + entry})
     return _packed(table, compiled=False)
 
 

@@ -1,9 +1,9 @@
 """How the ssh program is called for one host, so that it trusts no more than mslaunch's own SSH.
 
-A host, or whoever is in between, can choose by the algorithms it offers that the ssh program reaches it, before any
-host key was checked.  So what holds for our own SSH has to hold there: which host keys count, no algorithms but those
-of our lists and of ssh's own defaults, and no open connection (ControlPath) but the user's.  It holds for each host of
-ProxyJump as well, which is reached by an ssh of our own making.
+A host, or a relay in front of it, can choose by the algorithms it offers that the ssh program reaches it, before any
+host key was checked.  The rules of our own SSH therefore apply to that program, too: which host keys count, no
+algorithms except those of our lists and of ssh's defaults, and no open connection (ControlPath) except the user's.
+They also apply to each host of ProxyJump: mslaunch gives ssh a ProxyCommand with an ssh program for that host.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Calls(NamedTuple):
         shared = self.shared
         rules = _key_rules(shared, name, user, port)
         if rules:
-            shared.trust.refuse_unseen(rules)
+            shared.trust.refuse_hidden_markers(rules)
         new = rules if rules and not isinstance(self.cause, HostKeyError) and _may_be_new(shared, rules) else None
         words = shared.resolver().for_program(name, user, port, "accept-new" if new else "yes")
         plain = SshCommand(self.program, words, shared.environ, shared.policy.timeout)
@@ -83,9 +83,9 @@ class _Calls(NamedTuple):
         shares = [] if name == self.master else ["-oControlPath=none"]
         ours = ours._replace(words=[*shares, *lists, *ours.words])
         jumps = jumps or printed.get("proxyjump", "none")
-        return ours if jumps.lower() == "none" else self._behind(ours, jumps, (*trail, name))
+        return ours if jumps.lower() == "none" else self._through_jump(ours, jumps, (*trail, name))
 
-    def _behind(self, ours: SshCommand, jumps: str, trail: tuple[str, ...]) -> SshCommand:
+    def _through_jump(self, ours: SshCommand, jumps: str, trail: tuple[str, ...]) -> SshCommand:
         """The call for a host behind others: for ProxyJump, ssh would start itself without our options."""
         before, _, last = jumps.rpartition(",")
         name, user, port = split_jump(last)
@@ -99,7 +99,7 @@ class _Calls(NamedTuple):
             jump.announce()
             ours.announce()
 
-        way = [f"-oProxyCommand={jump.carrying(name)}", "-oProxyUseFdpass=no"]
+        way = [f"-oProxyCommand={jump.proxy_command(name)}", "-oProxyUseFdpass=no"]
         return ours._replace(words=[*way, *ours.words], announce=announce, jumps=(name, *jump.jumps))
 
 

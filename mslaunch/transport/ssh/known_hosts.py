@@ -46,7 +46,7 @@ class KnownHostLine(NamedTuple):
     blob: bytes
     marker: str = ""  # "", "@revoked", "@cert-authority"
     where: str = ""  # file:line
-    unseen: bool = False  # by the ssh program, which reads the beginning of the line in another way
+    hidden: bool = False  # the ssh program, which splits the line differently, does not see the marker
 
 
 class Verdict(NamedTuple):
@@ -70,8 +70,8 @@ def parse(text: str, source: str) -> list[KnownHostLine]:
         except (binascii.Error, ValueError):
             continue
         if _type_of(blob) == words[1]:
-            unseen = bool(marker) and not _ssh_sees(line, marker)
-            entries.append(KnownHostLine(words[0], words[1], blob, marker, f"{source}:{number}", unseen))
+            hidden = bool(marker) and not _ssh_sees(line, marker)
+            entries.append(KnownHostLine(words[0], words[1], blob, marker, f"{source}:{number}", hidden))
     return entries
 
 
@@ -197,10 +197,10 @@ class HostKeyCheck:
             found = [(name, entry.marker) for name in names for entry in known.of(name)]
         return any(marker == "@cert-authority" or (not marker and name == names[0]) for name, marker in found)
 
-    def refuse_unseen(self, config: HostConfig) -> None:
+    def refuse_hidden_markers(self, config: HostConfig) -> None:
         """Raise LinkError if a line about a host has a marker that the ssh program would not see."""
         with self._lock:
-            found = [entry for name in names_of(config) for entry in self._of(config).of(name) if entry.unseen]
+            found = [entry for name in names_of(config) for entry in self._of(config).of(name) if entry.hidden]
         for entry in found:
             todo = "Write one blank after the marker, and only blanks between the words."
             raise LinkError(f"the ssh program does not see that the line says {entry.marker}", entry.where, todo)

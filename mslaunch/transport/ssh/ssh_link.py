@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.reach_host import Connection, Shared
 
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
-LEAST = 3.0  #: seconds that the ssh program has to connect, however long our own SSH has tried
+LEAST_SSH_TIME = 3.0  #: seconds that the ssh program has to connect, however long our own SSH has tried
 STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
 
 
@@ -84,8 +84,8 @@ def _tell(links: Sequence[SshLink], known: HandedOver, notice: Callable[[str], N
         tell(carriers, known, notice)
 
 
-def _arming_programs(shared: Shared, arm: Arm) -> Arm:
-    """The same `arm` while this thread reads the configuration, for which it may run programs: it ends them, too."""
+def _arm_with_programs(shared: Shared, arm: Arm) -> Arm:
+    """The same `arm`, by which a cancelled link also ends the programs that this thread runs for the configuration."""
     programs, me = shared.resolver().programs, threading.current_thread()
 
     def both(cancel: Callable[[], None]) -> None:
@@ -234,7 +234,7 @@ class SshLink(Link):
 
         deadline = self._deadline = Deadline(shared.policy.timeout)
         try:
-            _arming_programs(shared, self._arm)(lambda: None)
+            _arm_with_programs(shared, self._arm)(lambda: None)
             config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
             attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
             self._connection = connect(shared, config, attempt)
@@ -253,14 +253,14 @@ class SshLink(Link):
         from mslaunch.transport.ssh.hand_over import ssh_command
 
         deadline = self._deadline = self._deadline or Deadline(shared.policy.timeout)
-        arm = _arming_programs(shared, self._arm)
+        arm = _arm_with_programs(shared, self._arm)
         arm(lambda: None)
         command = ssh_command(shared, self.node, cause, arm)
         if not command:
             return False
         self._arm(lambda: None)
         shared.handed_over.causes.setdefault(self.node.name, cause)
-        seconds = max(deadline.left(), min(LEAST, shared.policy.timeout))
+        seconds = max(deadline.left(), min(LEAST_SSH_TIME, shared.policy.timeout))
         self._deadline = Deadline(seconds)
         self.announce, self._jumps = command.announce, command.jumps
         words = command._replace(seconds=seconds).argv(self.node.called, self._command.line)

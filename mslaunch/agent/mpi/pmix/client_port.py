@@ -11,7 +11,7 @@ from __future__ import annotations
 import _thread
 import os
 import time
-from errno import EAGAIN, EMLINK, ETIMEDOUT
+from errno import EAGAIN, EBADF, EMLINK, ETIMEDOUT
 
 from mslaunch.agent.mpi.pmix.relayed_client import RelayedClient
 from mslaunch.faststd import TYPE_CHECKING, partial, socket
@@ -33,7 +33,7 @@ STRANGERS = 16  #: of other users; more are closed unread
 _BATCH = 64  # connections that are accepted at once
 _TOLD = 8  # other users that are reported
 _AGAIN = 0.5  # seconds until the next try, where there are no descriptors, or the library is busy
-_GLANCE = 0.002  # seconds between two looks at what the library opens
+_INTERVAL = 0.002  # seconds between two looks at what the library opens
 _SETTLE = 5.0  # seconds that the library may take to accept a connection
 
 
@@ -71,11 +71,12 @@ class PmixListener:
         return sock
 
 
-class Doorkeeper:
-    """Takes over the TCP port of a library that starts, within milliseconds; it begins before the library does.
+class PortTakeover:
+    """Takes over the TCP port of a library within milliseconds after the library has begun to listen.
 
-    A connection from before that occupies the only thread of the library, and is broken: no rank knows the port yet.
-    libpmix 4 and 5 ask the kernel for their port before they listen, so their answer is of the socket that they made.
+    It begins before the library starts.  A connection that the library has accepted by then is broken: it would occupy
+    the library's only thread, and no rank knows the port yet.  libpmix 4 and 5 ask the kernel for the number of their
+    port before they listen, so they learn that of the TCP socket.
     """
 
     def __init__(self, folder: str) -> None:
@@ -83,41 +84,41 @@ class Doorkeeper:
         self._folder = folder
         self._known = {*open_sockets()}
         self._taken: PmixListener | None = None
-        self._wrong: OSError | None = None
-        self._closed = False
-        self._open, self._running = _thread.allocate_lock(), _thread.allocate_lock()
-        self._open.acquire()
-        self._running.acquire()
+        self._error: Exception | None = None
+        self._ended = False
+        self._stop, self._stopped = _thread.allocate_lock(), _thread.allocate_lock()
+        self._stop.acquire()
+        self._stopped.acquire()
         _thread.start_new_thread(self._run, ())
 
-    def taken(self) -> PmixListener | None:
-        """The port, once the library has started; None: it listens at no TCP port.  Raises OSError."""
+    def listener(self) -> PmixListener | None:
+        """The port of a library that has started; None: the library listens at no TCP port.  Raises OSError."""
         self.close()
         self._look()
         try:
             if self._taken:
-                self._settle(self._taken)
-            if self._wrong:
-                raise self._wrong
+                self._wait_for_library(self._taken)
+            if self._error:
+                raise self._error
             if any(_listens(fd) for name, fd in open_sockets().items() if name not in self._known):
                 raise OSError(EMLINK, "it listens at several ports")
-        except OSError:
+        except Exception:
             if self._taken:
                 self._taken.close()
             raise
         return self._taken
 
     def close(self) -> None:
-        """End the thread, which looks no more."""
-        if not self._closed:
-            self._closed = True
-            self._open.release()
-            self._running.acquire()
+        """End the thread."""
+        if not self._ended:
+            self._ended = True
+            self._stop.release()
+            self._stopped.acquire()
 
     def _run(self) -> None:
-        while not self._open.acquire(True, _GLANCE):
+        while not self._stop.acquire(True, _INTERVAL):
             self._look()
-        self._running.release()
+        self._stopped.release()
 
     def _look(self) -> None:
         try:
@@ -128,8 +129,8 @@ class Doorkeeper:
                     _break(fd, self._taken.tcp.getsockname())
                 elif _listens(fd):
                     self._take(name, fd)
-        except OSError as error:
-            self._wrong = error
+        except Exception as error:  # of any kind: `close` waits for the thread, and `listener` raises it
+            self._error = error
 
     def _take(self, name: str, fd: int) -> None:
         tcp = _tcp_socket(fd)
@@ -141,7 +142,7 @@ class Doorkeeper:
             self._known.add(name)
             self._taken = taken
 
-    def _settle(self, taken: PmixListener) -> None:
+    def _wait_for_library(self, taken: PmixListener) -> None:
         """Wait until the library accepts connections at its new socket: it closes one that ends without a word.
 
         Its thread may still be waiting for the socket that it had.  A connection to that one wakes the kernel's select
@@ -154,12 +155,12 @@ class Doorkeeper:
             sock.shutdown(_SHUT_WR)
             knock.connect_ex(taken.tcp.getsockname())
             while left > 0:
-                self._look()  # at those whom the library has accepted before
+                self._look()  # at connections that the library has accepted before
                 try:
                     sock.recv(1)
                 except BlockingIOError:
-                    time.sleep(_GLANCE)
-                    left -= _GLANCE
+                    time.sleep(_INTERVAL)
+                    left -= _INTERVAL
                 else:
                     self._look()
                     return
@@ -179,8 +180,10 @@ def _tcp_socket(fd: int) -> socket | None:
     """The socket behind a descriptor, with a descriptor of its own; None if it is no TCP socket."""
     try:
         copy = os.dup(fd)
-    except OSError:  # closed meanwhile
-        return None
+    except OSError as error:
+        if error.errno == EBADF:  # closed meanwhile
+            return None
+        raise
     sock = socket(fileno=copy)
     if sock.family in (_AF_INET, _AF_INET6) and sock.type == _SOCK_STREAM:
         return sock

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.mpi.pmix import libpmix_callbacks
-from mslaunch.agent.mpi.pmix.client_port import ClientPort, Doorkeeper
+from mslaunch.agent.mpi.pmix.client_port import ClientPort, PortTakeover
 from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
 from mslaunch.agent.mpi.pmix.pmix_job_info import (  # fmt: skip
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: with shared memory fails in a job's third world.  It is as fast with 16 ranks on a node.
 _SETTINGS = [
     ("PMIX_MCA_gds", "hash"),
-    ("EVENT_NOEPOLL", "1"),  # libevent asks for events by the numbers of descriptors, as `client_port.Doorkeeper` needs
+    ("EVENT_NOEPOLL", "1"),  # libevent asks for events by the numbers of descriptors, which `PortTakeover` needs
     ("HWLOC_COMPONENTS", "-gl,-opencl"),  # hwloc would look for displays, also at TCP ports, to find their GPUs
 ]
 PATIENCE = 60.0  #: seconds that an upcall waits to hear of a world
@@ -225,9 +225,9 @@ class PmixServer:
 
 def _serve_alone(library: str, folder: str, host: str) -> tuple[PmixLibrary, PmixListener | None]:
     """Start the library, and take over its port."""
-    keeper = Doorkeeper(folder)
+    takeover = PortTakeover(folder)
     try:
-        return _serve(library, folder, host), keeper.taken()
+        return _serve(library, folder, host), takeover.listener()
     except OSError as error:
         raise LaunchError(
             f"other users of {host} cannot be kept from this library of PMIx: {error.strerror}",
@@ -235,7 +235,7 @@ def _serve_alone(library: str, folder: str, host: str) -> tuple[PmixLibrary, Pmi
             "start with --mpi pmix:PATH another",
         ) from None
     finally:
-        keeper.close()
+        takeover.close()
 
 
 def _serve(library: str, folder: str, host: str) -> PmixLibrary:

@@ -671,7 +671,7 @@ def test_nothing_large_is_kept_of_a_world_that_has_ended() -> None:
 
 
 def test_what_is_kept_of_the_worlds_of_a_host_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslaunch.launcher.mpi.spawn_ranks._KEPT_SIZE", 1 << 20)
+    monkeypatch.setattr("mslaunch.launcher.mpi.spawn_ranks._RUNNING_SIZE", 1 << 20)
     hosts = Hosts(slots=9)
     for number in (1, 2):
         hosts.ask(number, 1, argv_0=["child", "x" * 400_000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.agent.mpi.pmix import client_port
-from mslaunch.agent.mpi.pmix.client_port import ClientPort, Doorkeeper
+from mslaunch.agent.mpi.pmix.client_port import ClientPort, PortTakeover
 from mslaunch.agent.mpi.pmix.relayed_client import RelayedClient
 from mslaunch.runtime.loop import Loop
 
@@ -83,10 +84,10 @@ class Port:
 
     def __init__(self, folder: Path) -> None:
         self.strangers: list[tuple[int, bool]] = []
-        with contextlib.closing(Doorkeeper(str(folder))) as keeper:
+        with contextlib.closing(PortTakeover(str(folder))) as takeover:
             self.library = Echo()
             self.address = self.library.address
-            taken = keeper.taken()
+            taken = takeover.listener()
         assert taken
         self.loop = Loop()
         self._port = ClientPort(
@@ -244,23 +245,55 @@ def test_a_library_that_does_not_accept_is_an_error(tmp_path: Path, monkeypatch:
     """Left alone, it would read what other users send."""
     monkeypatch.setattr(client_port, "_SETTLE", 0.1)
     with (
-        contextlib.closing(Doorkeeper(str(tmp_path))) as keeper,
+        contextlib.closing(PortTakeover(str(tmp_path))) as takeover,
         socket.create_server(("127.0.0.1", 0)),
         pytest.raises(OSError, match="accepts no connections"),
     ):
-        keeper.taken()
+        takeover.listener()
 
 
 def test_a_library_with_several_ports_is_an_error(tmp_path: Path) -> None:
-    with contextlib.closing(Doorkeeper(str(tmp_path))) as keeper:
+    with contextlib.closing(PortTakeover(str(tmp_path))) as takeover:
         library = Echo()
         with library.listener, socket.create_server(("127.0.0.1", 0)), pytest.raises(OSError, match="several"):
-            keeper.taken()
+            takeover.listener()
 
 
 def test_a_library_without_a_port_has_none(tmp_path: Path) -> None:
-    with contextlib.closing(Doorkeeper(str(tmp_path))) as keeper, socket.socket(socket.AF_UNIX):
-        assert keeper.taken() is None
+    with contextlib.closing(PortTakeover(str(tmp_path))) as takeover, socket.socket(socket.AF_UNIX):
+        assert takeover.listener() is None
+
+
+def test_a_takeover_ends_even_if_its_thread_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def fail() -> dict[str, int]:
+        failed.set()
+        raise MemoryError
+
+    takeover = PortTakeover(str(tmp_path))
+    monkeypatch.setattr(client_port, "open_sockets", fail)
+    assert failed.wait(BOUND)
+    ending = threading.Thread(target=takeover.close, daemon=True)
+    ending.start()
+    ending.join(BOUND)
+    assert not ending.is_alive()
+    with pytest.raises(MemoryError):
+        takeover.listener()
+
+
+def test_a_port_that_cannot_be_taken_for_lack_of_descriptors_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passing over the library's socket would leave its port open to other users, without a word."""
+
+    def no_descriptor(fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with contextlib.closing(PortTakeover(str(tmp_path))) as takeover:
+        monkeypatch.setattr(os, "dup", no_descriptor)
+        with socket.create_server(("127.0.0.1", 0)), pytest.raises(OSError, match="Too many open files"):
+            takeover.listener()
 
 
 class Patient:
@@ -279,8 +312,8 @@ class Patient:
 
 
 def test_who_connects_before_the_port_is_taken_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_port, "_GLANCE", 60.0)  # the worst case: the library has accepted all of them
-    with contextlib.closing(Doorkeeper(str(tmp_path))) as keeper:
+    monkeypatch.setattr(client_port, "_INTERVAL", 60.0)  # the worst case: the library has accepted all of them
+    with contextlib.closing(PortTakeover(str(tmp_path))) as takeover:
         library = Patient()
         with library.listener, contextlib.ExitStack() as opened:
             address = library.listener.getsockname()
@@ -288,8 +321,8 @@ def test_who_connects_before_the_port_is_taken_holds_nobody_up(tmp_path: Path, m
             for stranger in strangers:
                 stranger.send(b"\0" * 8)
             assert library.accepted.wait(BOUND)
-            monkeypatch.setattr(client_port, "_GLANCE", 0.002)
-            taken = keeper.taken()
+            monkeypatch.setattr(client_port, "_INTERVAL", 0.002)
+            taken = takeover.listener()
             assert taken
             assert strangers[0].recv(1) == b""
             taken.close()
