@@ -54,11 +54,11 @@ import os, socket, sys
 address = os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])
 os.write(1, f"at {address[0]} {address[1]} -\\n".encode())
 for line in sys.stdin:
-    with socket.create_connection(address, 10) as connection:
-        try:
+    try:  # it may be reset before connect() has returned
+        with socket.create_connection(address, 10) as connection:
             print("said", connection.recv(1), flush=True)
-        except ConnectionError:
-            print("said reset", flush=True)
+    except ConnectionError:
+        print("said reset", flush=True)
 """
 STRANGER = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10); print(s.recv(1))"
 
